@@ -1,4 +1,4 @@
-//! Tests of the documents: links, index of pages, and decisions.
+//! Tests of the documents: links, index of pages, decisions, and the map of the code.
 
 #![expect(clippy::unwrap_used, reason = "a file that cannot be read fails the test")]
 
@@ -98,4 +98,105 @@ fn every_decision_has_its_parts_and_its_row() {
         assert!(index.contains(&row), "docs/adr/README.md lacks a row that begins with {row}");
     }
     assert_eq!(index.matches("\n| 0").count(), files.len(), "one row for each file");
+}
+
+/// The texts in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// True for the path of a source file or of a directory.
+fn is_path(text: &str) -> bool {
+    let plain = text.chars().all(|char| char.is_alphanumeric() || "/._-".contains(char));
+    plain && !text.starts_with('/') && (text.ends_with(".rs") || text.ends_with('/'))
+}
+
+/// The source files below a directory, relative to it.
+fn sources(directory: &Path, start: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, start, found);
+        } else if path.extension().is_some_and(|kind| kind == "rs") {
+            found.push(path.strip_prefix(start).unwrap().to_string_lossy().into_owned());
+        }
+    }
+}
+
+#[test]
+fn the_map_of_the_code_names_every_source_file() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let mut faults = Vec::new();
+    let mut crates = 0;
+    for section in page.split("\n### ").skip(1) {
+        let section = section.split("\n## ").next().unwrap();
+        let (directory, table) = section.split_once('\n').unwrap();
+        let start = root().join(directory);
+        let mut named = Vec::new();
+        for row in table.lines().filter(|line| line.starts_with("| `")) {
+            let cells: Vec<_> = row.split(" | ").collect();
+            let first: Vec<_> = quoted(cells[0]).collect();
+            for path in &first {
+                if !start.join(path).exists() {
+                    faults.push(format!("{directory} has no {path}"));
+                }
+            }
+            // Files that the second cell names are in one of the directories of the first.
+            for path in quoted(cells[1]).filter(|text| is_path(text)) {
+                let near = first.iter().map(|one| start.join(one).join(path));
+                if !near
+                    .chain([start.join(path), start.join("..").join(path)])
+                    .any(|one| one.exists())
+                {
+                    faults.push(format!("{directory}: {} has no {path}", first.join(", ")));
+                }
+            }
+            named.extend(first.into_iter().map(str::to_owned));
+        }
+        let mut files = Vec::new();
+        sources(&start, &start, &mut files);
+        for file in files.iter().filter(|file| *file != "lib.rs") {
+            let is_named =
+                |one: &String| one == file || one.ends_with('/') && file.starts_with(one);
+            if !named.iter().any(is_named) {
+                faults.push(format!("the map of {directory} lacks {file}"));
+            }
+        }
+        crates += 1;
+    }
+    let all = fs::read_dir(root().join("crates")).unwrap().count();
+    assert_eq!(crates, all, "one table for each crate");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn every_change_begins_in_a_file_that_exists() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, rest) = page.split_once("\n## Where a change begins\n").unwrap();
+    let (table, _) = rest.split_once("\n## ").unwrap();
+    let (mut faults, mut seen) = (Vec::new(), 0);
+    for row in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let mut source = PathBuf::new();
+        for path in quoted(row).filter(|text| is_path(text) || text.ends_with(".md")) {
+            seen += 1;
+            let named = root().join("crates").join(path);
+            if let (true, Some((name, _))) = (named.exists(), path.split_once('/')) {
+                source = root().join("crates").join(name).join("src");
+            } else if !source.join(path).exists() && !root().join(path).exists() {
+                faults.push(format!("{path} in {row}"));
+            }
+        }
+    }
+    assert!(seen > 80, "only {seen} files were found");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn the_glossary_is_short_and_in_order() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, glossary) = page.split_once("\n## Glossary\n").unwrap();
+    let rows = glossary.lines().filter_map(|line| line.strip_prefix("| ")).skip(1);
+    let words: Vec<_> = rows.map(|row| row.split(" | ").next().unwrap()).collect();
+    assert!(words.len() <= 40, "the glossary has {} words", words.len());
+    assert!(words.is_sorted(), "{words:?}");
 }

@@ -231,7 +231,8 @@ fn paths(code: &str) -> Vec<String> {
             let end = path.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
             end.unwrap_or(path.len())
         };
-        if !is_word && !is_reexport {
+        let is_visibility = before.ends_with("pub(in ");
+        if !is_word && !is_reexport && !is_visibility {
             spread("", &path[..length], &mut found);
         }
         rest = &rest[start + length.max(1)..];

@@ -8,8 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The number of type names that may be defined more than once. Lower it with the count; the goal is 40.
-const REPEATED: usize = 51;
+/// The number of type names that may be defined more than once. Lower it with the count.
+const REPEATED: usize = 11;
 
 /// Where a retired word must not occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,9 +98,7 @@ const ALLOWED: &[(&str, &str, &str)] = &[
     ("Place", "crates/", "to be renamed"),
     ("Room", "crates/", "to be renamed"),
     ("Said", "crates/client/", "to be renamed"),
-    ("Told", "crates/engine/", "to be renamed"),
     ("Told", "crates/herald/", "to be renamed"),
-    ("WEIGHT", "crates/engine/", "to be renamed"),
     ("dismiss", "crates/agents/", "to be renamed"),
     ("patience", "crates/", "to be renamed"),
     ("patiently", "crates/client/", "to be renamed"),

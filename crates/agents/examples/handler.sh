@@ -1,5 +1,5 @@
 #!/bin/sh
-# A handler in the shell, one turn at a time: it counts the bytes of what it is told.
+# A handler in the shell, one turn at a time: it counts the bytes of the line with the message.
 #
 #   [[agents]]
 #   name = "count"

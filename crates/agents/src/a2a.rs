@@ -30,7 +30,7 @@ use crate::{ErrorDetail, ended::Ended, failure::Failure};
 const RETRIES: usize = 6;
 
 /// Timeout of the request that cancels the agent's task.
-const DISMISSAL: Duration = Duration::from_secs(5);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Grace of a stopped turn: time to learn the id of the agent's task and to cancel it.
 const GRACE: Duration = Duration::from_secs(10);
@@ -44,6 +44,9 @@ const ATTEMPTS: u32 = 10;
 
 /// Earlier tasks of a conversation that are searched for the agent's context id.
 const MEMORY: usize = 4;
+
+/// The log message for a cancel that failed.
+const NOT_CANCELLED: &str = "the agent refused or did not receive the cancel of its task";
 
 tokio::task_local! {
     /// Trace context of the turn that this task runs.
@@ -90,7 +93,7 @@ impl Upstream {
 
     /// The agent's profile: card fields, limits and recovery.
     pub fn profile(&self) -> Profile {
-        let description = "Gives each message to another A2A agent and returns what comes of it";
+        let description = "Forwards each message to another A2A agent and returns its result";
         let mut profile = Profile::new(self.name.clone(), description);
         profile.skills[0].tags = vec!["a2a".to_owned()];
         // The upstream's modes are unknown here; it refuses by itself what it does not accept.
@@ -103,13 +106,13 @@ impl Upstream {
         profile
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Client>> {
+    fn cached_client(&self) -> MutexGuard<'_, Option<Client>> {
         self.client.lock().expect("nothing panics while it holds this lock")
     }
 
     /// The cached client, or a new one once the agent's card has been fetched.
     async fn client(&self) -> Result<Client, Error> {
-        if let Some(client) = self.kept().clone() {
+        if let Some(client) = self.cached_client().clone() {
             return Ok(client);
         }
         let retry = Retry { repeats: self.retries, sends: self.idempotent, ..Retry::default() };
@@ -118,14 +121,14 @@ impl Upstream {
         loop {
             let error = match builder.clone().connect(&self.url).await {
                 Ok(client) => {
-                    *self.kept() = Some(client.clone());
+                    *self.cached_client() = Some(client.clone());
                     return Ok(client);
                 }
                 Err(error) if error.is_temporary() && left > 0 => error,
                 Err(error) => return Err(error),
             };
             let fault = self.secrets.redact_sentence(&error.to_string());
-            tracing::debug!(agent = %self.name, fault, ?pause, "the agent cannot be found yet");
+            tracing::debug!(agent = %self.name, fault, ?pause, "the card of the upstream agent cannot be fetched yet");
             sleep(pause).await;
             (left, pause) = (left - 1, (pause * 2).min(retry.longest));
         }
@@ -134,7 +137,7 @@ impl Upstream {
     /// Classifies a failed call. The client is dropped, so that the next turn fetches the card again: an
     /// outdated card may be why the call failed.
     fn failed(&self, error: &Error) -> Ended {
-        *self.kept() = None;
+        *self.cached_client() = None;
         upstream_error::classify(error)
     }
 
@@ -143,7 +146,7 @@ impl Upstream {
         let hop = match self.loop_guard.enter(turn) {
             Ok(hop) => hop,
             Err(reason) => {
-                tracing::warn!(agent = %self.name, task = %turn.task_id(), reason, "a message is refused");
+                tracing::warn!(agent = %self.name, task = %turn.task_id(), reason, "refusing a message");
                 turn.reject(format!("agent {} {reason}", self.name)).await?;
                 return Ok(());
             }
@@ -159,7 +162,7 @@ impl Upstream {
         if let Some(task) =
             relay.unfinished().filter(|_| !matches!(ended, Ended::Turn(AgentError::Suspended)))
         {
-            self.dismiss(&client, turn.task_id(), task, turn.cancel_metadata()).await;
+            self.cancel_upstream(&client, turn.task_id(), task, turn.cancel_metadata()).await;
         }
         Err(self.report(turn, ended))
     }
@@ -261,7 +264,7 @@ impl Upstream {
     }
 
     /// Cancels the agent's task.
-    async fn dismiss(
+    async fn cancel_upstream(
         &self,
         client: &Client,
         task: &TaskId,
@@ -269,17 +272,17 @@ impl Upstream {
         metadata: Option<Metadata>,
     ) {
         let cancel = CancelTask { id: upstream.clone(), metadata, ..CancelTask::default() };
-        let told = timeout(DISMISSAL, client.call(Request::CancelTask(cancel))).await;
+        let answer = timeout(CANCEL_TIMEOUT, client.call(Request::CancelTask(cancel))).await;
         let agent = &self.name;
-        match told {
+        match answer {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 let fault = self.secrets.redact_sentence(&error.to_string());
-                tracing::info!(%task, %agent, %upstream, fault, "the agent does not end its task");
+                tracing::info!(%task, %agent, %upstream, fault, "{NOT_CANCELLED}");
             }
             Err(_) => {
-                let silent = "the agent does not say that it ended its task";
-                tracing::warn!(%task, %agent, %upstream, "{silent}");
+                let late = "the agent did not answer the cancel of its task in time";
+                tracing::warn!(%task, %agent, %upstream, "{late}");
             }
         }
     }
@@ -315,11 +318,11 @@ impl Agent for Upstream {
     async fn task_ended(&self, task: &Task, metadata: Option<Metadata>) {
         let Some(upstream) = UpstreamRef::of(task).and_then(|known| known.next().1) else { return };
         match self.client().await {
-            Ok(client) => self.dismiss(&client, &task.id, &upstream, metadata).await,
+            Ok(client) => self.cancel_upstream(&client, &task.id, &upstream, metadata).await,
             Err(error) => {
                 let fault = self.secrets.redact_sentence(&error.to_string());
                 let (task, agent) = (&task.id, &self.name);
-                tracing::info!(%task, %agent, %upstream, fault, "the agent does not end its task");
+                tracing::info!(%task, %agent, %upstream, fault, "{NOT_CANCELLED}");
             }
         }
     }

@@ -29,7 +29,7 @@ pub enum Otherwise {
     Ask,
 }
 
-/// Behaviour that a word selects.
+/// Behaviour selected by a message prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behaviour {
     CompleteTask,

@@ -68,7 +68,7 @@ impl Exec {
 
     /// The agent's profile: card fields, limits and recovery.
     pub fn profile(&self) -> Profile {
-        let description = "Gives each message to a program and returns what it prints";
+        let description = "Runs a program for each message and returns its output";
         let mut profile = Profile::new(self.name.clone(), description);
         profile.skills[0].tags = vec!["exec".to_owned()];
         // Every part can be passed to a program: data as JSON, a file as a path.

@@ -156,13 +156,13 @@ impl Handler {
     /// Tells the handler to cancel a turn, and waits until it has ended it or the grace is over.
     async fn cancel(&self, turn: &Turn, handle: &mut TurnHandle) {
         let metadata = turn.cancel_metadata();
-        let gone = async {
+        let ended = async {
             handle.send(ToHandler::Cancel { turn: &handle.name(), metadata }.encode()).await;
             while !handle.is_over {
                 handle.next().await;
             }
         };
-        if timeout(self.program.grace, gone).await.is_err() {
+        if timeout(self.program.grace, ended).await.is_err() {
             let (agent, task) = (&self.name, turn.task_id());
             tracing::warn!(%agent, %task, "the handler did not end a cancelled turn in time");
         }

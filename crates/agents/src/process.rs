@@ -146,9 +146,9 @@ impl Processes {
     pub async fn close(&self, grace: Duration) {
         self.inner.closing.store(true, Ordering::SeqCst);
         let known: Vec<_> = self.children().values().copied().flatten().collect();
-        let gone = ProcessTree::of_run(&self.inner.run, known).end(grace).await;
+        let all_ended = ProcessTree::of_run(&self.inner.run, known).end(grace).await;
         remove_files(&self.inner.run);
-        if let (true, Some(records)) = (gone, &self.inner.records) {
+        if let (true, Some(records)) = (all_ended, &self.inner.records) {
             // If the directory stays, the next start finds no running program in it.
             let _ = fs::remove_dir_all(&records.own);
         }
@@ -252,10 +252,10 @@ impl Process {
             return;
         }
         let reaped = timeout(self.grace + STUCK, self.child.wait());
-        let (_, gone) = tokio::join!(reaped, self.tree.end(self.grace));
-        if !gone {
+        let (_, all_ended) = tokio::join!(reaped, self.tree.end(self.grace));
+        if !all_ended {
             let (task, program) = (self.task.as_deref(), self.program.display());
-            tracing::error!(task, %program, "a program cannot be ended; the next start tries again");
+            tracing::error!(task, %program, "cannot kill a program; the next server start tries again");
             self.recorded = None;
         }
         self.over();

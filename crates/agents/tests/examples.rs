@@ -56,7 +56,7 @@ impl Bench {
     }
 }
 
-/// Where cargo puts examples: beside the directory of the tests.
+/// The path of an example, which cargo puts beside the directory of the tests.
 fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     own.parent().unwrap().with_file_name("examples").join(name)

@@ -1,4 +1,4 @@
-//! Agent as the client sees it: its card, and a channel for each interface that can be called.
+//! Remote agent: its card, and a transport for each interface that can be called.
 
 use std::sync::{
     Arc,
@@ -28,7 +28,7 @@ pub(crate) struct RemoteAgent {
     channels: Vec<Channel>,
     /// Index of the channel that answered last.
     current: AtomicUsize,
-    /// Where the token comes from, if it has to be fetched.
+    /// The source of tokens, if they have to be fetched.
     pub(crate) session: Option<OAuthSession>,
 }
 
@@ -40,7 +40,7 @@ struct Channel {
 }
 
 impl RemoteAgent {
-    /// `source` is where the card came from, if it was not handed over.
+    /// `source` is the source of the card, unless the caller has given the card itself.
     pub(crate) fn new(
         settings: &ClientSettings,
         http: &Http,
@@ -50,7 +50,7 @@ impl RemoteAgent {
         let card = &found.card;
         let program = source.and_then(Source::program);
         let (usable, (proof, session)) = match program {
-            // It runs as whoever starts it, so there is nothing to prove.
+            // The program runs as the user who starts it, so it needs no credentials.
             Some(_) => (vec![Usable::stdio()], (Proof::default(), None)),
             None => {
                 let pinned = settings.version;
@@ -108,8 +108,7 @@ impl RemoteAgent {
         &self.channels[self.current.load(Ordering::Relaxed)].usable
     }
 
-    /// Makes a call once. Where a token is refused it is made again with a new one: the agent has done
-    /// nothing yet.
+    /// Makes a call once, or twice if its token is refused and replaced: the agent has done nothing by then.
     pub(crate) async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
         let Some(session) = &self.session else { return self.call_any(call).await };
         // Boxed, so that calls without a session stay small.
@@ -124,8 +123,8 @@ impl RemoteAgent {
         }
     }
 
-    /// Makes a call at the first interface that can be reached and knows the method. One that cannot
-    /// has seen nothing of the call, and one that does not know it has done nothing about it.
+    /// Makes a call at the first interface that can be reached and has the method. Others have not received the
+    /// call or have not acted on it, so trying the next one is safe.
     async fn call_any(&self, call: &Outgoing) -> Result<Answered, Error> {
         let first = self.current.load(Ordering::Relaxed);
         let mut index = first;
@@ -145,12 +144,13 @@ impl RemoteAgent {
                 return answer;
             }
             let next = &self.channels[index].usable.interface;
-            tracing::debug!(url = next.url, "nobody here, trying the next interface");
+            tracing::debug!(url = next.url, "an interface cannot be used; trying the next one");
         }
     }
 }
 
-/// Where calls hold secrets, a card from the network is not believed about other origins.
+/// The interfaces that calls with secrets may use: a card from the network may not direct them to other
+/// origins.
 fn trusted(
     settings: &ClientSettings,
     origin: Option<&str>,

@@ -19,7 +19,7 @@ pub struct Client {
     client: crate::Client,
 }
 
-/// What happens to one task, as an iterator.
+/// The events of one task, as an iterator.
 pub struct Events {
     runtime: Arc<Runtime>,
     events: crate::Events,
@@ -32,16 +32,16 @@ impl Client {
         Self::build(crate::Client::builder(), url)
     }
 
-    /// Finds the agent at `url` with a client that is made as `builder` says.
+    /// Finds the agent at `url` with the settings of `builder`.
     pub fn build(builder: ClientBuilder, url: &str) -> Result<Self, Error> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime =
-            runtime.map_err(|fault| Error::setup(format!("no runtime can be started: {fault}")))?;
+        let runtime = runtime
+            .map_err(|fault| Error::setup(format!("the runtime cannot be started: {fault}")))?;
         let client = runtime.block_on(builder.connect(url))?;
         Ok(Self { runtime: Arc::new(runtime), client })
     }
 
-    /// What the agent says about itself.
+    /// The agent card.
     pub fn card(&self) -> AgentCard {
         self.client.card()
     }
@@ -54,18 +54,18 @@ impl Client {
         })
     }
 
-    /// Sends a message and follows what comes of it.
+    /// Sends a message and returns the events of its task.
     pub fn stream(&self, message: impl Into<SendMessage>) -> Result<Events, Error> {
         let events = self.runtime.block_on(self.client.stream(message))?;
         Ok(Events { runtime: Arc::clone(&self.runtime), events, over: false })
     }
 
-    /// Looks a task up.
+    /// Gets a task.
     pub fn get(&self, id: impl Into<TaskId>) -> Result<Task, Error> {
         self.runtime.block_on(self.client.get(id))
     }
 
-    /// Ends a task.
+    /// Cancels a task.
     pub fn cancel(&self, id: impl Into<TaskId>) -> Result<Task, Error> {
         self.runtime.block_on(self.client.cancel(id))
     }

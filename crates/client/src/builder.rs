@@ -28,7 +28,7 @@ use crate::{
     wire_tap::{WireTap, tapped},
 };
 
-/// Collects what a client is made of.
+/// Builder of a client.
 #[derive(Clone, Default)]
 #[must_use]
 pub struct ClientBuilder {
@@ -38,91 +38,88 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Proves who is calling. The card's security schemes say where it goes; several credentials may
-    /// be given.
+    /// Adds a credential. The card's security schemes decide where it goes in a request.
     ///
-    /// Credentials go to the origin of the URL that is connected to and to no other, unless
-    /// [`trust_origin`](Self::trust_origin) names it. A card is fetched without them, and with a token
-    /// or a password only where the server answers 401 or 403.
+    /// Credentials are sent to the origin of the connected URL and to those of
+    /// [`trust_origin`](Self::trust_origin) only. A card is fetched without them, and with a token or a
+    /// password only if the server answers 401 or 403.
     pub fn credential(mut self, credential: Credential) -> Self {
         self.settings.credentials.push(credential);
         self
     }
 
-    /// Sends credentials to this origin too, such as `https://api.example.com`: a card may name
-    /// interfaces at another origin than its own.
+    /// Sends credentials to this origin as well, such as `https://api.example.com`: a card may have
+    /// interfaces at other origins than its own.
     pub fn trust_origin(mut self, origin: &str) -> Self {
         let serialized = Url::parse(origin).map(|url| url.origin().ascii_serialization());
         self.settings.trusted.push(serialized.unwrap_or_else(|_| origin.to_owned()));
         self
     }
 
-    /// Treats all calls as those with credentials are: they go to the origin that was named and to
-    /// trusted ones, whatever the card says. For interceptors that add secrets of their own.
+    /// Restricts all calls to the connected and the trusted origins, as if there were credentials. For
+    /// interceptors that add secrets.
     pub fn confine(mut self) -> Self {
         self.settings.confined = true;
         self
     }
 
-    /// Believes servers that this authority vouches for (one certificate or several, in PEM), beside
-    /// those the system trusts.
+    /// Trusts these root certificates (PEM) in addition to those of the system.
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.settings.tls.roots.push(pem.into());
         self
     }
 
-    /// Believes any server, whoever it is. What is sent can be read and changed on its way,
-    /// credentials included: for development only.
+    /// Accepts any certificate, for development only: anybody on the network path can read and change the
+    /// traffic, credentials included.
     pub fn danger_accept_any_certificate(mut self) -> Self {
-        tracing::warn!("certificates are not checked: anybody can pretend to be the agent");
-        self.settings.tls.anyone = true;
+        tracing::warn!("certificates are not verified: anybody can impersonate the agent");
+        self.settings.tls.accept_any = true;
         self
     }
 
-    /// Checks the signatures of cards with these keys; [`Client::verdict`] says what they are worth.
+    /// Verifies the signatures of cards with these keys; [`Client::verdict`] has the result.
     pub fn card_keys(mut self, keys: CardKeys) -> Self {
         self.settings.card_keys = keys;
         self
     }
 
-    /// Refuses a card that none of the [`card_keys`](Self::card_keys) has signed.
+    /// Refuses a card without a signature by one of the [`card_keys`](Self::card_keys).
     pub fn require_signature(mut self) -> Self {
         self.settings.require_signature = true;
         self
     }
 
-    /// Takes interfaces of these bindings before all others, the first one first. Without it the
-    /// card's order counts.
+    /// Prefers interfaces of these bindings, in this order. Otherwise the card's order counts.
     pub fn prefer(mut self, bindings: impl IntoIterator<Item = Binding>) -> Self {
         self.settings.preferred = bindings.into_iter().collect();
         self
     }
 
-    /// Speaks this version and no other, so that nobody can talk the client into an older one.
+    /// Uses this protocol version only, so that no server can downgrade the client.
     pub fn version(mut self, version: Version) -> Self {
         self.settings.version = Some(version);
         self
     }
 
-    /// Names a protocol extension in every call.
+    /// Requests a protocol extension with every call.
     pub fn extension(mut self, uri: impl Into<String>) -> Self {
         self.settings.extensions.push(uri.into());
         self
     }
 
-    /// The namespace of every call that names none, where the chosen interface has none of its own.
+    /// The tenant of calls without one, unless the chosen interface has its own.
     pub fn tenant(mut self, tenant: impl Into<TenantId>) -> Self {
         self.settings.tenant = Some(tenant.into());
         self
     }
 
-    /// Lets `interceptor` see every call, after those that were added before it.
+    /// Adds an interceptor; it runs after those that were added before.
     pub fn intercept(mut self, interceptor: impl Interceptor) -> Self {
         self.settings.interceptors.push(Arc::new(interceptor));
         self
     }
 
-    /// Asks `current` for the trace that each call belongs to.
+    /// Sends trace headers: `current` returns the trace context of each call.
     pub fn trace_context(
         mut self,
         current: impl Fn() -> Option<TraceContext> + Send + Sync + 'static,
@@ -137,26 +134,25 @@ impl ClientBuilder {
         self
     }
 
-    /// How much is taken from a server.
+    /// Sets the size limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.settings.limits = limits;
         self
     }
 
-    /// How long is waited.
+    /// Sets the timeouts.
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.settings.timeouts = timeouts;
         self
     }
 
-    /// How failures that may pass are met.
+    /// Sets the retries.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.settings.retry = retry;
         self
     }
 
-    /// Calls `service` instead of the network. Herald's `Server` is such a service; a client of one's
-    /// own with other roots or proxies can be made into one.
+    /// Calls `service` instead of the network: Herald's `Server`, or an HTTP client with other roots or proxies.
     pub fn service<S, B>(mut self, service: S) -> Self
     where
         S: Service<http::Request<Full<Bytes>>, Response = Response<B>>,
@@ -171,41 +167,40 @@ impl ClientBuilder {
     }
 
     /// Finds the agent at `url`: its base URL, the URL of its card (which ends in `.json`), a `file://`
-    /// URL of a card, or `stdio:` and a command, as [`command`](Self::command) takes it in words.
+    /// URL of a card, or `stdio:` and a command, as in [`command`](Self::command).
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         self.discover(Source::parse(url)?).await?.client()
     }
 
-    /// Fetches a card and leaves the choice of an interface for later, so that also a card can be
-    /// looked at that names none this client can call.
+    /// Fetches a card without choosing an interface. It works for a card without an interface that this client
+    /// can call.
     pub async fn discover(self, source: Source) -> Result<Discovered, Error> {
         let (settings, http) = self.parts()?;
         Discovered::find(settings, http, source).await
     }
 
-    /// Fetches a document that leads to cards, such as a catalog, as a card would be fetched but
-    /// without credentials.
+    /// Fetches a document such as a catalog of cards, in the same way as a card but without credentials.
     pub async fn fetch(self, source: &Source) -> Result<Bytes, Error> {
         let (settings, http) = self.parts()?;
         let headers = HeaderMap::new();
         let load = source.load(&http, &headers, None);
-        let patience = settings.timeouts.call;
-        let loaded = timeout(patience, load).await;
-        let loaded = loaded.map_err(|_| Error::timeout("there was no document", patience))??;
+        let limit = settings.timeouts.call;
+        let loaded = timeout(limit, load).await;
+        let loaded = loaded.map_err(|_| Error::timeout("there was no document", limit))??;
         loaded.map(|loaded| loaded.bytes).ok_or_else(|| Error::invalid("there is no document"))
     }
 
-    /// Calls the agent of a card at hand. Its interfaces are trusted as the card is; its signatures
-    /// are checked with the keys at hand, and none is fetched.
+    /// A client for the agent of this card. Its interfaces are trusted as the card is; its signatures are
+    /// verified with the given keys, and no keys are fetched.
     pub fn card(self, card: AgentCard) -> Result<Client, Error> {
         let (settings, http) = self.parts()?;
         let verdict = settings.admit(settings.card_keys.verdict(&card), None)?;
         Client::new(settings, http, None, FoundCard::given(card, verdict))
     }
 
-    /// Calls an agent that is a program, one JSON object per line over its standard input and output,
-    /// such as `herald serve --stdio`. It is started by the first call, started again when it has
-    /// ended, and ends with the client: its input is closed, and if it does not go it is killed.
+    /// A client for a program that serves A2A on its standard input and output, one JSON object per line, such
+    /// as `herald serve --stdio`. The first call starts it, and a call after its exit starts it again. When the
+    /// client is dropped, its input is closed, and after a moment it is killed.
     pub fn command(
         self,
         program: impl Into<OsString>,

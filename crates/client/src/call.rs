@@ -1,4 +1,4 @@
-//! Outgoing call, and the interceptors that see and change it first.
+//! Outgoing call, and interceptors that may change it.
 
 use async_trait::async_trait;
 use herald_protocol::{Operation, Request, TraceContext};
@@ -11,16 +11,15 @@ use crate::error::Error;
 pub struct Outgoing {
     /// The operation and its parameters.
     pub request: Request,
-    /// Headers to send along, beside those of the protocol and the credentials.
+    /// Headers in addition to those of the protocol and the credentials.
     pub headers: HeaderMap,
     /// The id of the last event received, for a stream that resumes.
     pub(crate) cursor: Option<String>,
 }
 
-/// Sees every call before it goes out, and how it ended.
+/// Hook before and after every call. A retried call is one call.
 ///
-/// It is asked once per call; a call that is repeated is the same call. Any closure that takes
-/// `&mut Outgoing` is one.
+/// Every closure that takes `&mut Outgoing` is an interceptor.
 #[async_trait]
 pub trait Interceptor: Send + Sync + 'static {
     /// May change the call, or refuse it.

@@ -80,12 +80,12 @@ impl Client {
         self.agent().interface().interface.clone()
     }
 
-    /// Fetches a token from the authorization server that the card names, also where a person has to do
-    /// something for it: `ask` shows them what. This client then uses the token, and
-    /// [`OAuth::on_token`](crate::OAuth::on_token) is called with it, so that it can be stored.
+    /// Logs in: fetches a token from the authorization server of the card. `ask` shows a person what to do, if
+    /// that is needed. This client then uses the token, and [`OAuth::on_token`](crate::OAuth::on_token) gets it
+    /// to store it.
     pub async fn log_in(&self, ask: impl Fn(Prompt) + Send + Sync) -> Result<Token, Error> {
         let session = self.agent().session.clone().ok_or_else(|| {
-            Error::setup("give the client an OAuth credential, and a card that asks for one")
+            Error::setup("a login needs an OAuth credential, and a card that requires one")
         })?;
         session.log_in(&ask).await
     }
@@ -99,8 +99,7 @@ impl Client {
         }
     }
 
-    /// Asks whether the card is still the same, once it may no longer be used without asking.
-    /// Returns whether it has changed; the next call then goes by the new one.
+    /// Fetches the card again if it has expired. Returns whether it has changed; further calls use the new one.
     pub async fn refresh(&self) -> Result<bool, Error> {
         let ClientCore { settings, http, source, .. } = &*self.core;
         let known = self.agent();
@@ -116,7 +115,7 @@ impl Client {
     }
 
     /// Sends a message and waits until the task is done or waits for its caller. A server may answer
-    /// earlier, with a task that is still working; [`finish`](Self::finish) goes on from there.
+    /// earlier, with a task that is still working; [`finish`](Self::finish) continues from there.
     pub async fn send(&self, message: impl Into<SendMessage>) -> Result<SendResult, Error> {
         let reply = self.unary(Request::SendMessage(Box::new(message.into()))).await?;
         if let Reply::Sent(result) = reply { Ok(result) } else { Err(unexpected()) }
@@ -199,8 +198,7 @@ impl Client {
         }
     }
 
-    /// Follows the task in `result` until it is done or waits for its caller, and returns it as it
-    /// then is.
+    /// Follows the task in `result` until it has ended or waits for its caller, and returns it.
     pub async fn finish(&self, result: SendResult) -> Result<SendResult, Error> {
         let task = match result {
             SendResult::Task(task) if !is_settled(task.status.state) => task.id,
@@ -211,7 +209,7 @@ impl Client {
         self.get(task).await.map(SendResult::Task)
     }
 
-    /// Looks a task up.
+    /// Gets a task.
     pub async fn get(&self, id: impl Into<TaskId>) -> Result<Task, Error> {
         let get = GetTask { id: id.into(), ..GetTask::default() };
         self.task(Request::GetTask(get)).await
@@ -222,36 +220,35 @@ impl Client {
         Pages::new(Arc::clone(&self.core), query)
     }
 
-    /// Ends a task.
+    /// Cancels a task.
     pub async fn cancel(&self, id: impl Into<TaskId>) -> Result<Task, Error> {
         let cancel = CancelTask { id: id.into(), ..CancelTask::default() };
         self.task(Request::CancelTask(cancel)).await
     }
 
-    /// Follows a task from now on.
+    /// Subscribes to a task: the events from now on.
     pub async fn subscribe(&self, id: impl Into<TaskId>) -> Result<Events, Error> {
         let subscribe = SubscribeToTask { id: id.into(), ..SubscribeToTask::default() };
         Events::open(Arc::clone(&self.core), Request::SubscribeToTask(subscribe)).await
     }
 
-    /// Follows a task from where it stands, which comes first. One that has ended, or that the agent
-    /// does not let be followed, is looked at instead.
+    /// Follows a task: its current state first, then its events. A task that has ended, or that the agent
+    /// refuses to stream, is polled.
     pub fn follow(&self, id: impl Into<TaskId>) -> Events {
         Events::following(Arc::clone(&self.core), id.into(), None)
     }
 
-    /// Takes a stream up again where another one, perhaps of an earlier process, had come to: see
-    /// [`Events::cursor`].
+    /// Resumes a stream after the event with this [`Events::cursor`], which may come from another process.
     pub fn resume(&self, id: impl Into<TaskId>, cursor: impl Into<String>) -> Events {
         Events::following(Arc::clone(&self.core), id.into(), Some(cursor.into()))
     }
 
-    /// Adds a webhook to a task, which `config` has to name.
+    /// Adds a webhook to the task of `config`.
     pub async fn create_push_config(&self, config: PushConfig) -> Result<PushConfig, Error> {
         self.push_config(Request::CreateTaskPushNotificationConfig(config)).await
     }
 
-    /// Looks a webhook up.
+    /// Gets a webhook of a task.
     pub async fn push_config_of(
         &self,
         task: impl Into<TaskId>,
@@ -261,7 +258,7 @@ impl Client {
         self.push_config(Request::GetTaskPushNotificationConfig(named)).await
     }
 
-    /// Lists a task's webhooks, one page of them.
+    /// Lists one page of a task's webhooks.
     pub async fn push_configs(&self, query: ListPushConfigs) -> Result<PushConfigPage, Error> {
         let reply = self.unary(Request::ListTaskPushNotificationConfigs(query)).await?;
         if let Reply::PushConfigs(page) = reply { Ok(page) } else { Err(unexpected()) }
@@ -277,7 +274,7 @@ impl Client {
         self.unary(Request::DeleteTaskPushNotificationConfig(named)).await.map(drop)
     }
 
-    /// The card for those who have proved who they are. It takes the place of the public one.
+    /// Fetches the card for authenticated callers. It replaces the public one.
     pub async fn extended_card(&self) -> Result<AgentCard, Error> {
         let request = Request::GetExtendedAgentCard(GetExtendedAgentCard::default());
         let Reply::Card(card) = self.unary(request).await? else { return Err(unexpected()) };
@@ -313,7 +310,7 @@ impl Client {
         self.core.unary(request).await
     }
 
-    /// True if the card says that the agent streams.
+    /// True if the agent streams, by its card.
     fn is_streaming(&self) -> bool {
         self.agent().found.card.capabilities.streaming == Some(true)
     }
@@ -330,7 +327,9 @@ impl Discovered {
         source: Source,
     ) -> Result<Self, Error> {
         let found = find(&settings, &http, &source, None).await?;
-        let found = found.ok_or_else(|| Error::invalid("the server says that nothing changed"))?;
+        let found = found.ok_or_else(|| {
+            Error::invalid("the server answered 304 (not modified) to a first request")
+        })?;
         let found = vetted(&settings, &http, found).await?;
         Ok(Self { settings, http, source, found })
     }
@@ -350,32 +349,32 @@ impl Discovered {
         &self.found.verdict
     }
 
-    /// The card as it was written, byte by byte.
+    /// The card as the server sent it.
     pub fn document(&self) -> &[u8] {
         &self.found.document
     }
 
-    /// Proves who is calling to the agent itself. Whoever keeps the card sees nothing of it, unlike
-    /// of a credential that the builder has.
+    /// Adds a credential for the agent. The server of the card does not get it, unlike a credential of the
+    /// builder.
     pub fn credential(mut self, credential: Credential) -> Self {
         self.settings.credentials.push(credential);
         self
     }
 
-    /// Names a protocol extension in every call, now that the card has said which there are.
+    /// Requests a protocol extension of the card with every call.
     pub fn extension(mut self, uri: impl Into<String>) -> Self {
         self.settings.extensions.push(uri.into());
         self
     }
 
-    /// The interface that would be called first, given such wishes.
+    /// The interface that would be called first with these preferences.
     pub fn selected(&self, preferred: &[Binding], version: Version) -> Option<AgentInterface> {
         let FoundCard { card, url, .. } = &self.found;
         let usable = choose(card, url.as_ref(), preferred, Some(version)).ok()?;
         usable.into_iter().next().map(|usable| usable.interface)
     }
 
-    /// Calls the agent at the best of its interfaces.
+    /// A client for the best interface of the card.
     pub fn client(self) -> Result<Client, Error> {
         let Self { settings, http, source, found } = self;
         Client::new(settings, http, Some(source), found)
@@ -415,23 +414,23 @@ async fn find(
             }
         }
     };
-    let patience = settings.timeouts.call;
-    let fetched = timeout(patience, attempts).await;
-    fetched.unwrap_or_else(|_| Err(Error::timeout("there was no card", patience)))
+    let limit = settings.timeouts.call;
+    let fetched = timeout(limit, attempts).await;
+    fetched.unwrap_or_else(|_| Err(Error::timeout("there was no card", limit)))
 }
 
-/// Judges the signatures of a card from the network, and refuses it if they have to be good.
+/// Verifies the signatures of a card from the network, and refuses the card if a valid one is required.
 async fn vetted(
     settings: &ClientSettings,
     http: &Http,
     mut found: FoundCard,
 ) -> Result<FoundCard, Error> {
-    let patience = settings.timeouts.call;
+    let limit = settings.timeouts.call;
     // Boxed, since most cards are not signed and every call would carry its size.
     let judge = Box::pin(settings.card_keys.judge(http, &found.card));
-    let judged = timeout(patience, judge).await;
+    let judged = timeout(limit, judge).await;
     let (verdict, fault) =
-        judged.map_err(|_| Error::timeout("the card's keys did not come", patience))?;
+        judged.map_err(|_| Error::timeout("the card's keys did not arrive", limit))?;
     found.verdict = settings.admit(verdict, fault)?;
     Ok(found)
 }

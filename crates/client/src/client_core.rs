@@ -30,7 +30,7 @@ pub(crate) struct ClientCore {
     agent: RwLock<Arc<RemoteAgent>>,
 }
 
-/// True if a call may be repeated.
+/// Permission to retry a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeats {
     Allowed,
@@ -56,8 +56,8 @@ impl ClientCore {
         }
     }
 
-    /// Makes one call, within its time: completes it, shows it to the interceptors, and repeats it
-    /// where that is safe.
+    /// Makes one call within its timeout: completes the request, runs the interceptors, and retries if that is
+    /// safe.
     pub(crate) async fn exchange(
         &self,
         request: Request,
@@ -77,10 +77,10 @@ impl ClientCore {
             interceptor.before(&mut call).await?;
         }
         let operation = call.request.operation();
-        let patience = settings.timeouts.of(operation);
-        let answer = match timeout(patience, self.attempt(&call, repeats)).await {
+        let limit = settings.timeouts.of(operation);
+        let answer = match timeout(limit, self.attempt(&call, repeats)).await {
             Ok(answer) => answer,
-            Err(_) => Err(Error::timeout("there was no answer", patience)),
+            Err(_) => Err(Error::timeout("there was no answer", limit)),
         };
         let answer = answer.and_then(|answer| belongs(&call.request, answer));
         for interceptor in settings.interceptors.iter().rev() {
@@ -109,14 +109,14 @@ impl ClientCore {
             };
             let Some(pause) = pause else { return Err(error) };
             let asked = error.retry_after().unwrap_or(Duration::ZERO).min(retry.longest);
-            tracing::debug!(%error, ?pause, "repeating a call");
+            tracing::debug!(%error, ?pause, "retrying a call");
             sleep(pause.max(asked)).await;
             repeated = true;
         }
     }
 
-    /// A cancel whose first answer was lost is refused when it is repeated. If the task is canceled,
-    /// it has worked.
+    /// The canceled task, if a retried cancel was refused because the first attempt had succeeded and only its
+    /// answer was lost.
     async fn canceled(&self, call: &Outgoing, error: &Error) -> Option<Answered> {
         let Request::CancelTask(cancel) = &call.request else { return None };
         if error.kind() != Some(ErrorKind::TaskNotCancelable) {
@@ -136,7 +136,7 @@ impl ClientCore {
         Arc::clone(&self.agent.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Goes by another card from the next call on.
+    /// Replaces the card for the next calls.
     pub(crate) fn replace(&self, found: FoundCard) -> Result<(), Error> {
         let Self { settings, http, source, agent } = self;
         let new = RemoteAgent::new(settings, http, source.as_ref(), found)?;
@@ -167,7 +167,7 @@ fn is_safe(operation: Operation) -> bool {
     }
 }
 
-/// Refuses an answer about another task than the one that was asked about.
+/// Refuses an answer with another task than the requested one.
 fn belongs(request: &Request, answer: Answered) -> Result<Answered, Error> {
     let (Request::GetTask(GetTask { id: asked, .. })
     | Request::CancelTask(CancelTask { id: asked, .. })) = request
@@ -183,12 +183,12 @@ fn belongs(request: &Request, answer: Answered) -> Result<Answered, Error> {
     Ok(answer)
 }
 
-/// Every transport reads the answer of the operation it was given.
+/// The error for a reply of another operation, which no transport returns.
 pub(crate) fn unexpected() -> Error {
     Error::invalid("the answer belongs to another operation")
 }
 
-/// Gives the message of a send an id: a repeat has the same, so that an agent can tell.
+/// Gives a message an id before the first attempt, so that an agent recognises retries.
 pub(crate) fn name(send: &mut SendMessage) {
     if send.message.message_id.is_empty() {
         send.message.message_id = MessageId::new(Uuid::new_v4().to_string());

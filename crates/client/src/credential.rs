@@ -1,4 +1,4 @@
-//! Credentials of the caller, and their place in a request as the card declares it.
+//! Credentials of the caller, and their places in a request by the card's security schemes.
 
 use std::sync::Arc;
 
@@ -12,18 +12,17 @@ use crate::{
     proof::{Proof, Secret},
 };
 
-/// What a caller proves itself with. The card's security schemes say where it goes.
+/// A credential. The card's security schemes decide where it goes in a request.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Credential {
-    /// A bearer token, also one that OAuth or OpenID Connect gave out.
+    /// A bearer token, also one of OAuth or OpenID Connect.
     Bearer(Secret),
     /// An API key.
     ApiKey(Secret),
     /// A name and a password.
     Basic(String, Secret),
-    /// A certificate with those that vouch for it, and its key, in PEM. It is shown to every server
-    /// that asks for one.
+    /// A client certificate with its chain, and its key, in PEM. Every server that asks for a certificate gets it.
     Certificate(String, Secret),
     /// Tokens of an authorization server that the card names.
     OAuth(Box<OAuth>),
@@ -45,7 +44,7 @@ impl Credential {
         Self::Basic(name.into(), Secret::new(password))
     }
 
-    /// A client certificate with those that vouch for it, and its key, in PEM.
+    /// A client certificate with its chain, and its key, in PEM.
     pub fn certificate(chain: impl Into<String>, key: impl Into<String>) -> Self {
         Self::Certificate(chain.into(), Secret::new(key))
     }
@@ -100,10 +99,10 @@ impl Proof {
         });
         if places.is_empty() {
             if credentials.iter().any(|one| matches!(one, Credential::ApiKey(_))) {
-                return Err(Error::setup("the card does not say where it wants an API key"));
+                return Err(Error::setup("the card has no security scheme for an API key"));
             }
             if credentials.iter().any(|one| matches!(one, Credential::OAuth(_))) {
-                return Err(Error::setup("the card does not say who gives out tokens for it"));
+                return Err(Error::setup("the card has no security scheme for OAuth"));
             }
             return Ok((Self::authorization(credentials)?, None));
         }
@@ -149,9 +148,9 @@ impl Proof {
                 return self.header(header::AUTHORIZATION, &format!("Basic {pair}"));
             }
             Credential::ApiKey(secret) => secret,
-            // The connection shows it.
+            // It is part of the TLS connection.
             Credential::Certificate(..) => return Ok(()),
-            // Without a scheme nobody knows where tokens come from.
+            // Tokens need the authorization server of a scheme.
             Credential::OAuth(_) => return Ok(()),
         };
         let Some(SecurityScheme::ApiKey(place)) = scheme else { return Ok(()) };
@@ -171,14 +170,14 @@ impl Proof {
 }
 
 fn unusable(name: &str) -> Error {
-    Error::setup(format!("the card wants an API key in a place that does not exist: {name:?}"))
+    Error::setup(format!("the card has an API key scheme with an unknown location: {name:?}"))
 }
 
 fn find<'a>(credentials: &'a [Credential], scheme: &SecurityScheme) -> Option<&'a Credential> {
     credentials.iter().find(|credential| credential.fits(scheme))
 }
 
-/// A credential, the scheme it goes by, and the scopes that are needed of it.
+/// A credential, its scheme, and the required scopes.
 type Places<'a> = Vec<(&'a Credential, &'a SecurityScheme, &'a [String])>;
 
 /// The schemes of the first requirement that the credentials satisfy as a whole.

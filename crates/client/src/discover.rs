@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// The path of a card since 0.3, and the one before it.
+/// The path of cards since 0.3, and that of earlier versions.
 const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
 
 /// Source of a card.
@@ -32,15 +32,15 @@ pub enum Source {
     At(Url),
     /// In this file.
     File(PathBuf),
-    /// Nowhere: this program is the agent, and it has no card.
+    /// No card: the agent is this program.
     Program(StdioProgram),
 }
 
-/// A card, and what is needed to ask whether it is still the same.
+/// A card with its source and HTTP validators.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundCard {
     pub(crate) card: AgentCard,
-    /// The card as it was written; empty where it was handed over.
+    /// The bytes of the card; empty if the caller has given the card.
     pub(crate) document: Bytes,
     /// The verdict on its signatures.
     pub(crate) verdict: Verdict,
@@ -60,8 +60,8 @@ pub(crate) struct LoadedCard {
 }
 
 impl Source {
-    /// Reads what a person calls an agent: its base URL, the URL of its card (which ends in
-    /// `.json`), a `file://` URL, or `stdio:` and a command whose words are set apart by spaces.
+    /// Parses the address of an agent: its base URL, the URL of its card (which ends in `.json`), a `file://`
+    /// URL, or `stdio:` and a command with arguments separated by spaces.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut url = match Self::exact(text)? {
             Self::At(url) if !url.path().ends_with(".json") => url,
@@ -76,21 +76,21 @@ impl Source {
         Ok(Self::Below(url))
     }
 
-    /// The same, but a URL is that of a card, whatever it ends in.
+    /// The same, except that every URL is that of a card.
     pub fn exact(text: &str) -> Result<Self, Error> {
         if let Some(command) = text.strip_prefix("stdio:") {
             let mut words = command.split_whitespace().map(OsString::from);
             let name = words.next().ok_or_else(|| Error::setup("stdio: needs a command"))?;
             return Ok(Self::Program(StdioProgram { name, arguments: words.collect() }));
         }
-        // The part before an @ may be a password.
+        // The part before `@` may be a password.
         let shown = if text.contains('@') { "this".to_owned() } else { format!("{text:?}") };
-        let wrong = |why: &str| Error::setup(format!("{shown} is no agent's URL: {why}"));
+        let wrong = |why: &str| Error::setup(format!("{shown} is not the URL of an agent: {why}"));
         let url = Url::parse(text).map_err(|fault| wrong(&fault.to_string()))?;
         match url.scheme() {
             "file" => url.to_file_path().map(Self::File).map_err(|()| wrong("no such path")),
             "http" | "https" if !url.username().is_empty() || url.password().is_some() => {
-                // Not even in the error: it holds a secret.
+                // The error leaves the URL out: it contains a secret.
                 Err(Error::setup("give credentials to the builder, not in the URL"))
             }
             "http" | "https" => Ok(Self::At(url)),
@@ -98,7 +98,7 @@ impl Source {
         }
     }
 
-    /// The origin that the caller named.
+    /// The origin of the URL.
     pub fn origin(&self) -> Option<String> {
         match self {
             Self::Below(url) | Self::At(url) => Some(url.origin().ascii_serialization()),
@@ -111,7 +111,7 @@ impl Source {
         if let Self::Program(program) = self { Some(program) } else { None }
     }
 
-    /// Fetches the card, or asks whether the `known` one still holds; `None` says that it does.
+    /// Fetches the card; `None` if the `known` one has not changed.
     pub(crate) async fn fetch(
         &self,
         http: &Http,
@@ -124,7 +124,7 @@ impl Source {
         self.load(http, headers, known).await?.map(LoadedCard::card).transpose()
     }
 
-    /// Fetches what is there, whatever it is.
+    /// Fetches the document without parsing it.
     pub(crate) async fn load(
         &self,
         http: &Http,
@@ -172,12 +172,12 @@ impl FoundCard {
         Instant::now() < self.fresh_until
     }
 
-    /// Another card of the same agent, from the same place.
+    /// Another card of the same agent from the same source.
     pub(crate) fn with(&self, card: AgentCard) -> Self {
         Self { card, document: Bytes::new(), verdict: Verdict::Unsigned, ..self.clone() }
     }
 
-    /// A card that was handed over.
+    /// A card that the caller has given.
     pub(crate) fn given(card: AgentCard, verdict: Verdict) -> Self {
         Self {
             card,
@@ -222,7 +222,7 @@ impl LoadedCard {
             } else {
                 error.message.as_str()
             };
-            Error::invalid(format!("{what} is no agent card: {why}"))
+            Error::invalid(format!("{what} is not an agent card: {why}"))
         })?;
         let mut validators = HeaderMap::new();
         for (sent, known) in [
@@ -245,7 +245,7 @@ fn is_page(headers: &HeaderMap, document: &[u8]) -> bool {
         || document.trim_ascii_start().first() == Some(&b'<')
 }
 
-/// For how long a card may be used without asking, at most a day.
+/// Time for which a card is fresh, at most a day.
 fn max_age(headers: &HeaderMap) -> Duration {
     let values =
         headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());

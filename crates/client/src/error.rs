@@ -1,7 +1,7 @@
 //! Client error: the reason why a call failed.
 //!
-//! What an agent fails at is a result: a task whose state is `failed`. An [`Error`] is a failure of
-//! the call itself: the agent refused it, or there was no answer that could be used.
+//! A task that fails is a result, with the state `failed`. An [`Error`] is a failure of the call itself: the
+//! agent refused it, or there was no usable answer.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use http::StatusCode;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Why a call failed. It answers questions; what it says is for people.
+/// Why a call failed. Its methods are for programs; its text is for people.
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -18,7 +18,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: FailureKind,
     message: String,
-    /// Shared, since the end of one connection may be the end of many calls.
+    /// Shared, because one lost connection may fail many calls.
     source: Option<Arc<dyn StdError + Send + Sync>>,
     retry_after: Option<Duration>,
 }
@@ -37,22 +37,22 @@ enum FailureKind {
     Untrusted,
     Login,
     Setup,
-    /// Credentials would go to this origin, which nobody named.
+    /// Credentials would go to this origin, which is not trusted.
     UntrustedOrigin(String),
 }
 
 impl Error {
-    /// The refusal of the agent, if it was one.
+    /// The protocol error that the agent answered with.
     pub fn protocol(&self) -> Option<&herald_protocol::Error> {
         if let FailureKind::Protocol(error) = &self.0.kind { Some(error) } else { None }
     }
 
-    /// The kind of refusal, if the agent refused the call.
+    /// The kind of the protocol error that the agent answered with.
     pub fn kind(&self) -> Option<ErrorKind> {
         self.protocol().map(|error| error.kind)
     }
 
-    /// The HTTP status of an answer that was not of the protocol.
+    /// The HTTP status of an answer without a protocol error.
     pub fn status(&self) -> Option<u16> {
         if let FailureKind::Status(status) = self.0.kind { Some(status) } else { None }
     }
@@ -70,66 +70,66 @@ impl Error {
         )
     }
 
-    /// Whether the agent wants to know who is calling, or does not believe it.
+    /// True if credentials are missing or were not accepted.
     pub fn is_unauthenticated(&self) -> bool {
         self.kind() == Some(ErrorKind::Unauthenticated) || self.status() == Some(401)
     }
 
-    /// Whether no connection came about, so that the agent has seen nothing of the call.
+    /// True if there was no connection, so that the agent has not received the call.
     pub fn is_connect(&self) -> bool {
         matches!(self.0.kind, FailureKind::Connect)
     }
 
-    /// Whether an answer did not come in time. The agent may have got the call.
+    /// True if the answer did not arrive in time. The agent may have received the call.
     pub fn is_timeout(&self) -> bool {
         matches!(self.0.kind, FailureKind::Timeout)
     }
 
-    /// Whether the connection broke before the answer was complete. The agent may have got the call.
+    /// True if the connection was lost before the answer was complete. The agent may have received the call.
     pub fn is_broken(&self) -> bool {
         matches!(self.0.kind, FailureKind::Broken)
     }
 
-    /// Whether the answer was larger than the client takes.
+    /// True if the answer exceeded a limit of the client.
     pub fn is_too_large(&self) -> bool {
         matches!(self.0.kind, FailureKind::TooLarge)
     }
 
-    /// Whether the server pointed elsewhere. The client never goes there by itself.
+    /// True if the server answered with a redirect, which the client never follows.
     pub fn is_redirect(&self) -> bool {
         matches!(self.0.kind, FailureKind::Redirect)
     }
 
-    /// Whether the answer broke the protocol.
+    /// True if the answer violated the protocol.
     pub fn is_invalid(&self) -> bool {
         matches!(self.0.kind, FailureKind::Invalid)
     }
 
-    /// Whether a stream ended before its task did and could not be taken up again. What happened
-    /// to the task is not known; the source is the last thing that went wrong.
+    /// True if a stream ended before its task and could not be resumed. The state of the task is unknown; the
+    /// source is the last error.
     pub fn is_lost(&self) -> bool {
         matches!(self.0.kind, FailureKind::Lost)
     }
 
-    /// Whether the card is not signed as it has to be. Nothing was sent to the agent.
+    /// True if the card has no trusted signature although one is required. Nothing was sent to the agent.
     pub fn is_untrusted(&self) -> bool {
         matches!(self.0.kind, FailureKind::Untrusted)
     }
 
-    /// Whether there is no token to call with: somebody has to log in, or the authorization server
-    /// gives none out. The message says what to do.
+    /// True if there is no token: a login is needed, or the authorization server refused to issue one. The
+    /// message says what to do.
     pub fn is_login(&self) -> bool {
         matches!(self.0.kind, FailureKind::Login)
     }
 
-    /// Whether the call could not even be made: the URL, the card or the credentials do not allow
-    /// it. The message says what to change.
+    /// True if the call could not be made because of the URL, the card or the credentials. The message says
+    /// what to change.
     pub fn is_setup(&self) -> bool {
         matches!(self.0.kind, FailureKind::Setup | FailureKind::UntrustedOrigin(_))
     }
 
-    /// The origin that credentials would have gone to, where that is why the call was not made, or why
-    /// a stream was not taken up again. [`trust_origin`](crate::ClientBuilder::trust_origin) allows it.
+    /// The untrusted origin that credentials would have gone to, if that is why the call was not made or a
+    /// stream was not resumed. [`trust_origin`](crate::ClientBuilder::trust_origin) allows it.
     pub fn untrusted_origin(&self) -> Option<&str> {
         if let FailureKind::UntrustedOrigin(origin) = &self.0.kind {
             return Some(origin);
@@ -137,7 +137,7 @@ impl Error {
         self.source()?.downcast_ref::<Self>()?.untrusted_origin()
     }
 
-    /// Whether the same call may succeed a little later.
+    /// True if the same call may succeed later.
     pub fn is_temporary(&self) -> bool {
         match &self.0.kind {
             FailureKind::Protocol(error) => error.kind.is_temporary(),
@@ -154,7 +154,7 @@ impl Error {
         }
     }
 
-    /// How long the server asked to wait.
+    /// The delay that the server asked for.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
@@ -163,10 +163,10 @@ impl Error {
         Self(Box::new(Inner { kind, message: message.into(), source: None, retry_after: None }))
     }
 
-    /// The same failure with the name of whoever was not reached.
-    pub(crate) fn at(mut self, whom: &str) -> Self {
+    /// The same error with the name of the host, if there was no connection.
+    pub(crate) fn at(mut self, host: &str) -> Self {
         if self.is_connect() {
-            self.0.message = format!("no connection to {whom}");
+            self.0.message = format!("no connection to {host}");
         }
         self
     }
@@ -186,8 +186,8 @@ impl Error {
         Self::new(FailureKind::Protocol(error), message)
     }
 
-    /// A refusal in an answer with this HTTP status. With 401 and 403 it is about credentials, whatever
-    /// number the body holds: the protocol has none for that, and gateways choose any.
+    /// A protocol error in an answer with this HTTP status. With 401 and 403 it is about credentials, whatever
+    /// its code: the protocol has none for that, and gateways choose any.
     pub(crate) fn refused_with(status: StatusCode, mut error: herald_protocol::Error) -> Self {
         match status {
             StatusCode::UNAUTHORIZED => error.kind = ErrorKind::Unauthenticated,
@@ -197,7 +197,7 @@ impl Error {
         Self::refused(error)
     }
 
-    /// An answer that our own reader did not understand.
+    /// An answer that cannot be decoded.
     pub(crate) fn unreadable(error: &herald_protocol::Error) -> Self {
         Self::invalid(format!("the agent's answer cannot be read: {}", error.message))
     }
@@ -214,18 +214,18 @@ impl Error {
         Self::new(FailureKind::Connect, "no connection to the agent").because(source)
     }
 
-    pub(crate) fn bad_status(status: u16, said: &str) -> Self {
-        let said: String = said.chars().filter(|c| !c.is_control()).take(200).collect();
-        let said = said.trim();
-        let text = if said.is_empty() {
+    pub(crate) fn bad_status(status: u16, body: &str) -> Self {
+        let body: String = body.chars().filter(|c| !c.is_control()).take(200).collect();
+        let body = body.trim();
+        let text = if body.is_empty() {
             format!("the server answered with HTTP status {status}")
         } else {
-            format!("the server answered with HTTP status {status}: {said}")
+            format!("the server answered with HTTP status {status}: {body}")
         };
         Self::new(FailureKind::Status(status), text)
     }
 
-    /// A status in the place of a document.
+    /// A status instead of a document.
     pub(crate) fn no_document(status: u16, url: &reqwest::Url, wanted: &str) -> Self {
         let text = format!("{url} answers with HTTP status {status} instead of {wanted}");
         Self::new(FailureKind::Status(status), text)
@@ -236,7 +236,7 @@ impl Error {
     }
 
     pub(crate) fn redirect(target: &str) -> Self {
-        let text = format!("the server points to {target:?}; if you trust it, use that URL");
+        let text = format!("the server redirects to {target:?}; if you trust it, use that URL");
         Self::new(FailureKind::Redirect, text)
     }
 
@@ -255,14 +255,16 @@ impl Error {
     pub(crate) fn untrusted(verdict: &Verdict, cause: Option<Self>) -> Self {
         let text = match verdict {
             Verdict::Verified { .. } => "the card is signed".to_owned(),
-            Verdict::Unsigned => "the card is not signed, and has to be".to_owned(),
+            Verdict::Unsigned => "the card is not signed, and a signature is required".to_owned(),
             Verdict::UnknownKey { keys } => format!(
                 "the card is signed by keys that are not trusted, or no longer: {}; give theirs \
                  with card_keys if you trust them",
                 keys.join(", ")
             ),
             Verdict::Invalid { reason } => {
-                format!("the signature of the card is not good, it may have been changed: {reason}")
+                format!(
+                    "the signature of the card is invalid, so it may have been changed: {reason}"
+                )
             }
         };
         let error = Self::new(FailureKind::Untrusted, text);

@@ -33,12 +33,12 @@ pub struct Events {
     send: Option<Box<SendMessage>>,
     task: Option<TaskId>,
     cursor: Option<String>,
-    /// The number of the event after which the connection was told to resume.
+    /// The number of the event after which the connection resumes.
     after: Option<u64>,
     /// True after a resume, until the server sends its first event.
     asked: bool,
     state: TaskState,
-    /// When the task ended.
+    /// The time when the task ended.
     ended: Option<Instant>,
     /// Events to return before anything else.
     ready: VecDeque<StreamEvent>,
@@ -55,10 +55,10 @@ pub struct Events {
 enum Stage {
     /// To be resumed at once.
     New,
-    /// Connected, and since when.
+    /// Connected since this time.
     Open(Box<dyn Frames>, Instant),
     /// To be resumed after a delay.
-    Cut,
+    Lost,
     /// The agent refused to stream: the message is to be sent in another way.
     Unstreamed,
     /// The task cannot be subscribed to and is polled.
@@ -108,7 +108,7 @@ impl Events {
     /// A stream over the result of a send, whose task is polled.
     pub(crate) fn polling(core: Arc<ClientCore>, result: SendResult) -> Self {
         let mut events = Self::new(core, Stage::Polling);
-        events.look(as_event(result));
+        events.take_snapshot(as_event(result));
         events
     }
 
@@ -122,12 +122,12 @@ impl Events {
         self.task.as_ref()
     }
 
-    /// The id of the last event, if the server numbers events. [`Client::resume`] takes it.
+    /// The id of the last event, if the server numbers events. [`Client::resume`](crate::Client::resume) takes it.
     pub fn cursor(&self) -> Option<&str> {
         self.cursor.as_deref()
     }
 
-    /// The next event; `None` at the end. Dropping the future loses nothing.
+    /// The next event; `None` at the end. Cancel safe.
     pub async fn next(&mut self) -> Result<Option<StreamEvent>, Error> {
         let next = self.advance().await;
         if next.is_err() {
@@ -163,10 +163,10 @@ impl Events {
                         Err(error) => self.closed(Some(error))?,
                     }
                 }
-                Stage::New => self.take_up().await?,
-                Stage::Cut => {
+                Stage::New => self.resume().await?,
+                Stage::Lost => {
                     self.pause().await?;
-                    self.take_up().await?;
+                    self.resume().await?;
                 }
                 Stage::Unstreamed => self.send_unstreamed().await?,
                 Stage::Polling => {
@@ -180,7 +180,7 @@ impl Events {
 
     /// Decides how to continue after the end of a connection.
     fn closed(&mut self, error: Option<Error>) -> Result<(), Error> {
-        let stage = std::mem::replace(&mut self.stage, Stage::Cut);
+        let stage = std::mem::replace(&mut self.stage, Stage::Lost);
         if self.state.is_terminal() || error.is_none() && self.state.is_interrupted() {
             self.stage = Stage::Over;
             return Ok(());
@@ -194,7 +194,7 @@ impl Events {
         match error {
             // Servers of 0.3 refuse a subscription within the stream itself.
             Some(error) if self.asked && error.protocol().is_some() && !error.is_temporary() => {
-                self.unfollowed(&error);
+                self.fall_back_to_polling(&error);
                 Ok(())
             }
             // Servers of 0.3 refuse a streaming send within the stream, too.
@@ -219,7 +219,7 @@ impl Events {
         if let StreamEvent::Message(_) = event
             && self.task.is_none()
         {
-            self.show(event);
+            self.queue(event);
             return Ok(());
         }
         if let Some(id) = event.task_id().filter(|id| !id.is_empty()) {
@@ -236,7 +236,7 @@ impl Events {
             (self.pauses, self.cause) = (None, None);
         }
         self.cursor = cursor.or_else(|| self.cursor.take());
-        self.show(event);
+        self.queue(event);
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl Events {
     }
 
     /// Queues an event and updates the state. After the end only snapshots and late artifacts count.
-    fn show(&mut self, event: StreamEvent) {
+    fn queue(&mut self, event: StreamEvent) {
         let is_update = matches!(event, StreamEvent::StatusUpdate(_));
         if self.ended.is_some() && (is_update || event.state().is_some_and(|one| one != self.state))
         {
@@ -285,8 +285,8 @@ impl Events {
                 self.stage = Stage::Polling;
                 self.send = None;
                 match *reply {
-                    Reply::Sent(result) => self.look(as_event(result)),
-                    Reply::Task(task) => self.look(StreamEvent::Task(task)),
+                    Reply::Sent(result) => self.take_snapshot(as_event(result)),
+                    Reply::Task(task) => self.take_snapshot(StreamEvent::Task(task)),
                     Reply::Tasks(_)
                     | Reply::PushConfig(_)
                     | Reply::PushConfigs(_)
@@ -299,7 +299,7 @@ impl Events {
     }
 
     /// Resumes the stream in the best way that the server supports.
-    async fn take_up(&mut self) -> Result<(), Error> {
+    async fn resume(&mut self) -> Result<(), Error> {
         if let Some(send) = self.send.clone() {
             return self.send_again(send).await;
         }
@@ -318,14 +318,14 @@ impl Events {
                 if let Stage::Over = self.stage { Ok(()) } else { self.take_answer(answer) }
             }
             Err(error) if error.is_temporary() => {
-                self.cut(error);
+                self.lose(error);
                 Ok(())
             }
             // An invalid answer counts as a refusal.
             Err(error)
                 if error.protocol().is_some() || error.status().is_some() || error.is_invalid() =>
             {
-                self.unfollowed(&error);
+                self.fall_back_to_polling(&error);
                 self.poll().await
             }
             Err(error) => Err(error),
@@ -333,13 +333,13 @@ impl Events {
     }
 
     /// Falls back to polling: the task has ended, or the server refuses the subscription.
-    fn unfollowed(&mut self, error: &Error) {
-        tracing::debug!(%error, "a task cannot be followed; looking at it instead");
+    fn fall_back_to_polling(&mut self, error: &Error) {
+        tracing::debug!(%error, "a task cannot be subscribed to; polling it");
         self.stage = Stage::Polling;
     }
 
-    fn cut(&mut self, cause: Error) {
-        self.stage = Stage::Cut;
+    fn lose(&mut self, cause: Error) {
+        self.stage = Stage::Lost;
         self.cause = Some(cause);
     }
 
@@ -371,7 +371,7 @@ impl Events {
         match self.core.exchange(request, None, Repeats::None).await {
             Ok(answer) => self.take_answer(answer),
             Err(error) if error.is_temporary() => {
-                self.cut(error);
+                self.lose(error);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -388,7 +388,7 @@ impl Events {
         let reply = self.core.unary(Request::SendMessage(send)).await?;
         let Reply::Sent(result) = reply else { return Err(unexpected()) };
         self.stage = Stage::Polling;
-        self.look(as_event(result));
+        self.take_snapshot(as_event(result));
         Ok(())
     }
 
@@ -398,14 +398,14 @@ impl Events {
         let get = GetTask { id, ..GetTask::default() };
         let reply = self.core.unary(Request::GetTask(get)).await?;
         let Reply::Task(task) = reply else { return Err(unexpected()) };
-        self.look(StreamEvent::Task(task));
+        self.take_snapshot(StreamEvent::Task(task));
         Ok(())
     }
 
     /// Queues a polled task, unless it is unchanged.
-    fn look(&mut self, event: StreamEvent) {
+    fn take_snapshot(&mut self, event: StreamEvent) {
         let task = if let StreamEvent::Task(task) = &event { Some(task.clone()) } else { None };
-        self.show(event);
+        self.queue(event);
         self.seen = task.map(Box::new);
         if is_settled(self.state) {
             self.stage = Stage::Over;

@@ -1,4 +1,4 @@
-//! Selection of an interface: binding and version, out of those that a card offers.
+//! Selection of an interface of a card by binding and version.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use reqwest::Url;
 
 use crate::error::Error;
 
-/// How an interface is called.
+/// Binding of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Binding {
@@ -19,8 +19,8 @@ pub enum Binding {
     Grpc,
     /// JSON-RPC over a WebSocket, a binding of Herald's own.
     WebSocket,
-    /// JSON-RPC over the standard input and output of a program, a binding of Herald's own. No card
-    /// leads to it: see [`ClientBuilder::command`](crate::ClientBuilder::command).
+    /// JSON-RPC over the standard input and output of a program, a binding of Herald's own. It does not appear
+    /// in cards: see [`ClientBuilder::command`](crate::ClientBuilder::command).
     Stdio,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct Usable {
     pub(crate) interface: AgentInterface,
     pub(crate) binding: Binding,
     pub(crate) dialect: Dialect,
-    /// Whether it may turn out to speak another dialect.
+    /// True if its dialect is a guess.
     pub(crate) is_guess: bool,
     pub(crate) url: Url,
 }
 
 impl Usable {
-    /// The interface of a program that is spoken to over its standard input and output.
+    /// The interface of a program on its standard input and output.
     pub(crate) fn stdio() -> Self {
         let interface = AgentInterface {
             url: "stdio:".to_owned(),
@@ -54,7 +54,7 @@ impl Usable {
 }
 
 impl Binding {
-    /// The binding of a card's name for it.
+    /// The binding with this name in a card.
     pub fn from_name(name: &str) -> Option<Self> {
         match name.to_ascii_uppercase().as_str() {
             "JSONRPC" => Some(Self::JsonRpc),
@@ -66,8 +66,8 @@ impl Binding {
         }
     }
 
-    /// How an interface of this version may speak, the likeliest first. Cards of 0.1 and of early 0.2
-    /// say nothing about their version, and look alike.
+    /// The possible dialects of an interface of this version, the likeliest first. Cards of 0.1 and early 0.2
+    /// have no version and look alike.
     fn dialects(self, version: Version) -> &'static [Dialect] {
         match (self, version) {
             (Self::Stdio, _) => &[],
@@ -81,9 +81,9 @@ impl Binding {
     }
 }
 
-/// The interfaces to try, the first one first: in the card's order, but preferred bindings before
-/// the others, and only those of `pinned` where a version is pinned. What this client does not speak
-/// is skipped. A card from a URL may name addresses relative to it.
+/// The interfaces to try, in order: preferred bindings first, then the card's order, and only those of the
+/// `pinned` version if there is one. Unsupported interfaces are skipped. A card from a URL may have addresses
+/// relative to it.
 pub(crate) fn choose(
     card: &AgentCard,
     from: Option<&Url>,
@@ -105,11 +105,11 @@ pub(crate) fn choose(
             Binding::Stdio => return None,
         };
         let dialects = binding.dialects(version);
-        let spoken = dialects
+        let supported = dialects
             .iter()
             .filter(move |dialect| pinned.is_none_or(|pinned| pinned == dialect.version()));
         let interface = interface.clone();
-        Some(spoken.map(move |dialect| Usable {
+        Some(supported.map(move |dialect| Usable {
             interface: interface.clone(),
             binding,
             dialect: *dialect,
@@ -139,7 +139,7 @@ fn address(text: &str, from: Option<&Url>) -> Option<Url> {
     matches!(url.scheme(), "http" | "https").then_some(url)
 }
 
-/// The address of a WebSocket, as the URL of the request that it begins with.
+/// The HTTP URL of the request that opens a WebSocket.
 fn socket_address(text: &str, from: Option<&Url>) -> Option<Url> {
     let http = match text.split_once("://") {
         Some(("ws", rest)) => format!("http://{rest}"),
@@ -149,8 +149,8 @@ fn socket_address(text: &str, from: Option<&Url>) -> Option<Url> {
     address(&http, from)
 }
 
-/// The address of gRPC, which is a URL in some cards and `host:port` in most. The latter leaves open
-/// whether it is encrypted; then it is as the card's own address is.
+/// The URL of a gRPC interface: a URL in some cards, `host:port` in most. The latter does not say whether TLS
+/// is used.
 fn grpc_address(text: &str, from: Option<&Url>, card: &AgentCard) -> Option<Url> {
     let text = text.strip_prefix("dns:").map_or(text, |name| name.trim_start_matches('/'));
     let (scheme, rest) = match text.split_once("://") {
@@ -165,9 +165,8 @@ fn grpc_address(text: &str, from: Option<&Url>, card: &AgentCard) -> Option<Url>
     Url::parse(&format!("{scheme}://{rest}")).ok().filter(Url::has_host)
 }
 
-/// Whether an address that does not say so is meant without TLS: if the card came without it, or,
-/// where the card was at hand, if its other addresses do. A card that says nothing at all is believed
-/// to mean TLS, unless the address is this machine's.
+/// True if `host:port` is meant without TLS: if the card was fetched without TLS or, for a given card, if its
+/// other addresses have none. Without any hint TLS is assumed, except on this machine.
 fn is_plain(authority: &str, from: Option<&Url>, card: &AgentCard) -> bool {
     if let Some(from) = from {
         return from.scheme() == "http";
@@ -191,7 +190,7 @@ fn offers(card: &AgentCard) -> String {
         format!("{} {}", interface.protocol_binding, interface.protocol_version)
     };
     if card.supported_interfaces.is_empty() {
-        "there is none in it".to_owned()
+        "it has none".to_owned()
     } else {
         card.supported_interfaces.iter().map(offer).collect::<Vec<_>>().join(", ")
     }
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_grpc_that_does_not_say_so_is_as_secure_as_its_card() {
+    fn a_grpc_address_without_a_scheme_uses_tls_if_its_card_does() {
         let [plain, secure] = ["http://a.example/", "https://a.example/"].map(Url::parse);
         let (plain, secure) = (plain.unwrap(), secure.unwrap());
         for (text, from, beside, expected) in [

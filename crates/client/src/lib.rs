@@ -18,20 +18,19 @@
 //! assert_eq!(client.send("Hello").await?.text(), "Echo: Hello");
 //!
 //! let mut events = client.stream("Hello again").await?;
-//! let mut heard = String::new();
+//! let mut text = String::new();
 //! while let Some(event) = events.next().await? {
 //!     if let StreamEvent::ArtifactUpdate(update) = event {
-//!         heard += &update.artifact.text().unwrap_or_default();
+//!         text += &update.artifact.text().unwrap_or_default();
 //!     }
 //! }
-//! assert_eq!(heard, "Echo: Hello again");
+//! assert_eq!(text, "Echo: Hello again");
 //! # Ok(()) }
 //! ```
 //!
-//! What an agent fails at is a result, a task whose state is `failed`; an [`Error`] means that the
-//! call itself failed.
+//! A task that fails is a result, with the state `failed`; an [`Error`] means that the call itself failed.
 
-// The modules in the order of their imports: each imports modules that stand further down, and nothing else.
+// The modules in the order of their imports: each imports only modules that are further down.
 //
 //   blocking     the client for programs without a runtime
 //   builder      from settings to a client

@@ -5,45 +5,44 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use herald_protocol::Operation;
 
-/// How much a client takes from a server, in bytes.
+/// Size limits for data from a server, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// A card.
+    /// Of a card.
     pub card: usize,
-    /// An answer.
+    /// Of an answer.
     pub response: usize,
-    /// One event of a stream.
+    /// Of one event of a stream.
     pub event: usize,
 }
 
-/// How long a client waits.
+/// Timeouts of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a connection.
+    /// Of a connection.
     pub connect: Duration,
-    /// For an answer, repeats included, and for a stream to begin.
+    /// Of a call with all its retries, or of the start of a stream.
     pub call: Duration,
-    /// For the answer to a send, which comes when the task is done.
+    /// Of a send, which is answered when the task has ended.
     pub send: Duration,
-    /// For the next sign of life on a stream, keep-alive comments included. The stream is then taken
-    /// up again.
+    /// Of the silence on a stream; keep-alive comments count as data. The stream is then resumed.
     pub idle: Duration,
     /// First pause between two polls of a task that cannot be followed; further pauses grow to five times
     /// this.
     pub poll: Duration,
 }
 
-/// How failures that may pass are met.
+/// Retries of calls and streams after temporary failures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
-    /// How often a call is repeated, and a stream taken up again, before it counts as failed.
+    /// Retries of a call, or resumptions of a stream, before it fails.
     pub repeats: usize,
-    /// The first pause; each is about twice the one before, and a little random.
+    /// First delay; each further one is about twice as long, with jitter.
     pub first: Duration,
-    /// The longest pause, also where a server asks for a longer one.
+    /// Longest delay, also if a server asks for a longer one.
     pub longest: Duration,
-    /// Whether sends are repeated although the agent may have got them. Safe where the agent knows a
-    /// message by its id, which stays the same: Herald does, most servers do not.
+    /// True if sends are retried although the agent may have received them. This is safe if the agent
+    /// deduplicates messages by id: Herald does, most servers do not.
     pub sends: bool,
 }
 
@@ -66,7 +65,7 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// For the answer to an operation, or for its stream to begin.
+    /// The timeout of an operation, or of the start of its stream.
     pub(crate) fn of(&self, operation: Operation) -> Duration {
         if operation == Operation::SendMessage { self.send } else { self.call }
     }
@@ -90,7 +89,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The pauses between the repeats.
+    /// The delays between retries.
     pub(crate) fn pauses(&self) -> ExponentialBackoff {
         ExponentialBuilder::new()
             .with_min_delay(self.first)

@@ -19,8 +19,8 @@ use crate::{
     transport::http::HttpService,
 };
 
-/// Connections over the network. A request that says HTTP/2 is sent in that and nothing else, and one
-/// that wants to switch to another protocol in HTTP/1.1; for any other the server may choose.
+/// Service over the network. Requests with version HTTP/2 use only that, upgrades use HTTP/1.1, and for the
+/// others the server chooses.
 pub(crate) fn network(
     tls: &TlsSettings,
     credentials: &[Credential],
@@ -32,14 +32,14 @@ pub(crate) fn network(
         connect: timeouts.connect,
         made: Default::default(),
     };
-    // What is wrong with the settings is said now, not when the first request goes out.
+    // Errors in the settings are reported now, not with the first request.
     drop(pools.connections()?);
     let pools = Arc::new(pools);
     Ok(BoxCloneSyncService::new(tower::service_fn(move |request: http::Request<Bytes>| {
         let client = pools.of(&request);
         async move {
             let (client, request) = (client?, reqwest::Request::try_from(request)?);
-            // A URL may hold an API key.
+            // The URL may contain an API key.
             let response = client.execute(request).await.map_err(reqwest::Error::without_url)?;
             let response = Response::<reqwest::Body>::from(response);
             let shielded = |body: reqwest::Body| {
@@ -50,26 +50,26 @@ pub(crate) fn network(
     })))
 }
 
-/// Connections by what they carry. Each kind is set up when the first request wants it: reading the
-/// system's roots takes longer than a call to this machine, which needs none.
+/// Connection pools by protocol, each created by its first request: loading the system's roots takes longer
+/// than a call to this machine, which needs none.
 struct Pools {
     tls: TlsSettings,
     credentials: Vec<Credential>,
     connect: Duration,
-    /// Plain and secure ones, each for either version, for HTTP/2 alone and for HTTP/1.1 alone.
+    /// With and without TLS: for HTTP/2, for HTTP/1.1 and for both.
     made: [OnceLock<reqwest::Client>; 6],
 }
 
 impl Pools {
-    /// What all connections have in common, TLS included: they follow no redirects and no proxies of the
-    /// environment.
+    /// Settings of all connections: TLS, no redirects, no proxies of the environment.
     fn connections(&self) -> Result<reqwest::ClientBuilder, Error> {
         let builder = reqwest::Client::builder()
             .redirect(Policy::none())
             .no_proxy()
             .referer(false)
             .connect_timeout(self.connect)
-            // Shorter than most servers', so that no request meets a connection that is being closed.
+            // Shorter than the idle timeout of most servers, so that no request meets a connection that is being
+            // closed.
             .pool_idle_timeout(Duration::from_secs(20))
             .user_agent(concat!("herald-client/", env!("CARGO_PKG_VERSION")));
         self.tls.apply(builder, &self.credentials)

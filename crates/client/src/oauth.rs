@@ -1,8 +1,7 @@
-//! OAuth 2.0 and OpenID Connect tokens, as the card's security scheme demands them.
+//! OAuth 2.0 and OpenID Connect tokens for the card's security scheme.
 //!
-//! A token is fetched when a call needs one and kept until it expires; whoever comes while one is being
-//! fetched waits for it. What takes a person happens in [`Client::log_in`](crate::Client::log_in)
-//! alone.
+//! A token is fetched when a call needs one and kept until it expires; concurrent calls wait for the same
+//! request. Flows that need a person run in [`Client::log_in`](crate::Client::log_in) only.
 
 mod authority;
 mod redirect;
@@ -19,16 +18,15 @@ use tokio::sync::Mutex;
 use self::authority::{Authority, TokenError, encoded};
 use crate::{error::Error, proof::Secret, signature::now, transport::http::Http};
 
-/// A token this close to its end is renewed before it is used, in seconds.
+/// Seconds before its expiry at which a token is renewed.
 const MARGIN: u64 = 10;
 
-/// Who a program is to an authorization server.
+/// Registration of a client at an authorization server.
 ///
-/// With a secret, and where the card offers client credentials, tokens are fetched without further ado.
-/// Otherwise a person has to log in first, once: see [`Client::log_in`](crate::Client::log_in). The
-/// server's address comes from the card; it must be of the origin that was connected to, or of one that
-/// [`trust_origin`](crate::ClientBuilder::trust_origin) names. So must every address in the description
-/// that such a server gives of itself.
+/// With a secret, and if the card has the client credentials flow, tokens are fetched automatically. Otherwise
+/// a person has to log in once: see [`Client::log_in`](crate::Client::log_in). The server's address comes from
+/// the card and must have the connected origin or one of
+/// [`trust_origin`](crate::ClientBuilder::trust_origin), and so must every address in the server's metadata.
 #[derive(Clone)]
 pub struct OAuth {
     client_id: String,
@@ -41,40 +39,40 @@ pub struct OAuth {
 
 type TokenListener = dyn Fn(&Token) + Send + Sync;
 
-/// What an authorization server gave out.
+/// A token of an authorization server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What calls are made with.
+    /// The access token.
     pub access: Secret,
-    /// What a new one can be had with.
+    /// The refresh token.
     pub refresh: Option<Secret>,
-    /// When it ends, in seconds since 1970, if the server said so.
+    /// Its expiry in seconds since 1970, if the server has told it.
     pub expires: Option<u64>,
-    /// The address that gave it out. It is renewed there and nowhere else.
+    /// The token endpoint that issued it. It is renewed there only.
     pub from: String,
 }
 
-/// What a person has to do to log in.
+/// Instruction for a person who logs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Prompt {
     /// Open `url` on any device and enter `code` there.
     Device {
-        /// Where to go.
+        /// The address to open.
         url: String,
-        /// What to enter.
+        /// The code to enter.
         code: String,
-        /// Where to go without having to enter anything, if the server has such a place.
+        /// The address that contains the code, if the server has one.
         complete: Option<String>,
     },
     /// Open `url` in a browser on this machine.
     Browser {
-        /// Where to go.
+        /// The address to open.
         url: String,
     },
 }
 
-/// How a token is come by.
+/// OAuth flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grant {
     ClientCredentials,
@@ -82,31 +80,31 @@ enum Grant {
     AuthorizationCode,
 }
 
-/// The token of one client. It outlives a change of the card.
+/// The current token of one client. It survives a change of the card.
 #[derive(Debug, Default)]
 pub(crate) struct TokenStore {
     current: RwLock<Option<Token>>,
-    /// Held by whoever fetches one.
+    /// Held while a token is fetched.
     fetching: Mutex<()>,
 }
 
-/// The way from one card's scheme to tokens.
+/// Fetches tokens for one security scheme of a card.
 #[derive(Clone)]
 pub(crate) struct OAuthSession {
     oauth: OAuth,
     scheme: SecurityScheme,
-    /// As they go over the wire, with a space between them.
+    /// The scopes, separated by spaces.
     scopes: String,
-    /// The origins that may be sent secrets.
+    /// The origins that may receive secrets.
     trusted: Vec<String>,
-    /// Whether the card is the caller's own, and so believed about further ones.
+    /// True if the caller has given the card, so that its addresses are trusted.
     own_card: bool,
     http: Http,
     tokens: Arc<TokenStore>,
 }
 
 impl OAuth {
-    /// A program by the name that the authorization server knows it by.
+    /// A client with this id at the authorization server.
     pub fn client(id: impl Into<String>) -> Self {
         Self {
             client_id: id.into(),
@@ -118,38 +116,38 @@ impl OAuth {
         }
     }
 
-    /// What the program proves itself with.
+    /// Sets the client secret.
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
         self.secret = Some(Secret::new(secret));
         self
     }
 
-    /// Asks for this scope. Without any, those are asked for that the card requires.
+    /// Requests this scope. Without any, the scopes that the card requires are requested.
     pub fn scope(mut self, scope: impl Into<String>) -> Self {
         self.scopes.push(scope.into());
         self
     }
 
-    /// Sends a further parameter whenever a token is asked for, such as `audience`.
+    /// Adds a parameter to token requests, such as `audience`.
     pub fn parameter(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.parameters.push((name.into(), value.into()));
         self
     }
 
-    /// Starts with a token that was kept.
+    /// Starts with a stored token.
     pub fn token(mut self, token: Token) -> Self {
         self.token = Some(token);
         self
     }
 
-    /// What the program proves itself with, and that as a header has it.
+    /// The client secret, and its form in an `Authorization` header.
     pub(crate) fn proof(&self) -> Option<(&Secret, Secret)> {
         let secret = self.secret.as_ref()?;
         let pair = format!("{}:{}", encoded(&self.client_id), encoded(secret.expose()));
         Some((secret, Secret::new(STANDARD.encode(pair))))
     }
 
-    /// Hands over every new token, to be kept.
+    /// Calls `keep` with every new token, to store it.
     pub fn on_token(mut self, keep: impl Fn(&Token) + Send + Sync + 'static) -> Self {
         self.keep = Some(Arc::new(keep));
         self
@@ -157,7 +155,7 @@ impl OAuth {
 }
 
 impl Token {
-    /// Whether it can be used for a while yet, as far as is known.
+    /// True unless it has expired or is about to.
     pub fn is_fresh(&self) -> bool {
         self.expires.is_none_or(|end| now().as_secs() + MARGIN < end)
     }
@@ -198,12 +196,12 @@ impl OAuthSession {
         Self { oauth, scheme, scopes, trusted, own_card, http, tokens }
     }
 
-    /// The token to call with.
+    /// The current token.
     pub(crate) fn token(&self) -> Option<Token> {
         self.tokens.current()
     }
 
-    /// Sees to it that there is a token to call with.
+    /// Fetches a token unless there is a fresh one.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let fresh = || self.token().is_some_and(|token| token.is_fresh());
         if fresh() {
@@ -216,7 +214,7 @@ impl OAuthSession {
         Ok(())
     }
 
-    /// Sees to it that there is another token than the one that was refused.
+    /// Replaces a refused token, unless another call has done so.
     pub(crate) async fn renew(&self, refused: Option<&Token>) -> Result<(), Error> {
         let _one = self.tokens.fetching.lock().await;
         if self.token().as_ref() == refused {
@@ -225,7 +223,7 @@ impl OAuthSession {
         Ok(())
     }
 
-    /// Fetches a token, with whatever a person has to do for it.
+    /// Fetches a token by any flow, also one that needs a person.
     pub(crate) async fn log_in(
         &self,
         ask: &(dyn Fn(Prompt) + Send + Sync),
@@ -241,14 +239,14 @@ impl OAuthSession {
         Ok(token)
     }
 
-    /// Forgets the token and takes it back at the server that gave it out. Whether that could be done.
+    /// Drops the token and revokes it. Returns `false` if the server has no revocation endpoint.
     pub(crate) async fn log_out(&self) -> Result<bool, Error> {
         let _one = self.tokens.fetching.lock().await;
         let Some(token) = self.tokens.forget() else { return Ok(false) };
         self.authority().await?.revoke(&token).await
     }
 
-    /// Fetches a token without asking anybody.
+    /// Fetches a token without a person.
     async fn fetch(&self) -> Result<Token, Error> {
         let authority = self.authority().await?;
         if let Some(known) = self.token()
@@ -256,10 +254,10 @@ impl OAuthSession {
         {
             match authority.refresh(&known.from, refresh).await {
                 Ok(token) => return Ok(token),
-                Err(TokenError::Over(error)) if self.oauth.secret.is_none() => {
+                Err(TokenError::Expired(error)) if self.oauth.secret.is_none() => {
                     return Err(log_in(&error));
                 }
-                Err(TokenError::Over(_)) => {}
+                Err(TokenError::Expired(_)) => {}
                 Err(TokenError::Failed(error)) => return Err(error),
             }
         }
@@ -284,7 +282,7 @@ impl OAuthSession {
 }
 
 fn log_in(why: &Error) -> Error {
-    Error::login(format!("somebody has to log in: {why}"))
+    Error::login(format!("a login is needed: {why}"))
 }
 
 impl fmt::Debug for OAuth {

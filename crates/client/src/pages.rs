@@ -16,9 +16,9 @@ pub struct Pages {
     core: Arc<ClientCore>,
     /// `None` after the last page.
     query: Option<ListTasks>,
-    /// A token that was given out before, to tell when it comes again.
+    /// An earlier page token, to detect a list that repeats itself.
     mark: Option<String>,
-    /// How many pages came, and at which number the mark moves on.
+    /// The number of pages so far, and the number at which the mark moves.
     count: u64,
     next_mark: u64,
 }
@@ -35,8 +35,8 @@ impl Pages {
         }))
     }
 
-    /// The next page; `None` after the last one. A page that fails can be asked for again. Pages that
-    /// come round again are an error, however many lie between.
+    /// The next page; `None` after the last one. A failed page can be requested again. A list that repeats its
+    /// pages is an error.
     pub async fn next(&mut self) -> Result<Option<TaskPage>, Error> {
         let Some(query) = &mut self.query else { return Ok(None) };
         let reply = self.core.unary(Request::ListTasks(query.clone())).await?;
@@ -44,10 +44,10 @@ impl Pages {
         let token = Some(page.next_page_token.clone()).filter(|token| !token.is_empty());
         if token.is_some() && (token == self.mark || token == query.page_token) {
             self.query = None;
-            return Err(Error::invalid("the list goes round in circles"));
+            return Err(Error::invalid("the list repeats its pages without end"));
         }
-        // The mark moves on in steps that double, so that it gets onto any circle and waits there long
-        // enough for one round (Brent): one token to remember, whatever the list's length.
+        // Cycle detection by Brent: the mark moves in steps that double, so one token is enough for lists and
+        // cycles of any length.
         self.count += 1;
         if self.count == self.next_mark {
             self.mark.clone_from(&token);

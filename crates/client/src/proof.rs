@@ -56,8 +56,9 @@ impl Proof {
 
     /// Adds a header, which is marked as sensitive.
     pub(crate) fn header(&mut self, name: HeaderName, value: &str) -> Result<(), Error> {
-        let mut value = HeaderValue::try_from(value)
-            .map_err(|_| Error::setup("a credential holds characters that no header can carry"))?;
+        let mut value = HeaderValue::try_from(value).map_err(|_| {
+            Error::setup("a credential contains characters that a header cannot have")
+        })?;
         value.set_sensitive(true);
         self.headers.insert(name, value);
         Ok(())

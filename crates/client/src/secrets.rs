@@ -1,4 +1,4 @@
-//! Redaction of known secrets in any text: an agent may send back what it was sent.
+//! Redaction of known secrets in any text, because agents echo what they were sent.
 
 use std::{
     cmp::Reverse,
@@ -15,29 +15,28 @@ use herald_protocol::{
 
 use crate::{credential::Credential, oauth::Token};
 
-/// What is shorter is no secret, and would blot out words in a sentence.
+/// Shortest secret that is redacted in sentences: shorter ones would hide ordinary words.
 const SHORTEST: usize = 6;
 
-/// Tokens that are remembered. What lives long gets new ones all the time.
+/// Limit of remembered tokens: a long-lived client gets new ones all the time.
 const TOKENS: usize = 32;
 
-/// All secrets of a run, those included that come while it goes on. Clones share them.
+/// The secrets of a run, also those that are added later. Clones share them.
 ///
-/// They are found however JSON or a query has escaped them, and also where a text that was cut ends
-/// within one.
+/// They are found in any JSON or percent encoding, and at the end of a truncated text also in part.
 #[derive(Clone, Default)]
 pub struct Secrets(Arc<RwLock<KnownSecrets>>);
 
 #[derive(Default)]
 struct KnownSecrets {
-    /// The longer first, so that a secret within another leaves nothing of it.
+    /// Longest first, so that a secret within another one leaves no part of that.
     all: Vec<String>,
-    /// Those of them that are renewed time and again, the oldest first.
+    /// The tokens among them, the oldest first.
     tokens: VecDeque<String>,
 }
 
 impl KnownSecrets {
-    /// Returns whether it is new.
+    /// Adds a secret. Returns whether it is new.
     fn add(&mut self, secret: &str) -> bool {
         if secret.is_empty() || self.all.iter().any(|known| known == secret) {
             return false;
@@ -49,12 +48,12 @@ impl KnownSecrets {
 }
 
 impl Secrets {
-    /// Hides this text from now on.
+    /// Adds a secret.
     pub fn add(&self, secret: &str) {
         locks::write(&self.0).add(secret);
     }
 
-    /// Hides all that is sent of a credential.
+    /// Adds the secrets of a credential.
     pub fn add_credential(&self, credential: &Credential) {
         match credential {
             Credential::Bearer(secret) | Credential::ApiKey(secret) => self.add(secret.expose()),
@@ -62,7 +61,7 @@ impl Secrets {
                 self.add(password.expose());
                 self.add(&STANDARD.encode(format!("{name}:{}", password.expose())));
             }
-            // Its key stays here.
+            // The key of a certificate is never sent.
             Credential::Certificate(..) => {}
             Credential::OAuth(oauth) => {
                 if let Some((secret, pair)) = oauth.proof() {
@@ -73,7 +72,7 @@ impl Secrets {
         }
     }
 
-    /// Hides what an authorization server gave out, until it is long out of use.
+    /// Adds the secrets of a token. Those of the oldest tokens are dropped after a while.
     pub fn add_token(&self, token: &Token) {
         let mut known = locks::write(&self.0);
         for secret in [Some(&token.access), token.refresh.as_ref()].into_iter().flatten() {
@@ -88,12 +87,12 @@ impl Secrets {
         }
     }
 
-    /// A text without any of them.
+    /// The text with all secrets replaced.
     pub fn redact(&self, text: &str) -> String {
         self.without(text, 1)
     }
 
-    /// A sentence without those that are long enough to be one.
+    /// The same for a sentence: secrets that are too short are left.
     pub fn redact_sentence(&self, text: &str) -> String {
         self.without(text, SHORTEST)
     }
@@ -124,7 +123,8 @@ impl Secrets {
     }
 }
 
-/// How many bytes at the beginning of a text spell a secret, or as much of one as is left of the text.
+/// Length of the secret at the beginning of a text, in any encoding; at the end of the text a part of the secret
+/// is enough.
 fn spelled(text: &str, secret: &str) -> Option<usize> {
     if text.starts_with(secret) {
         return Some(secret.len());
@@ -134,7 +134,7 @@ fn spelled(text: &str, secret: &str) -> Option<usize> {
         let Some((read, taken)) = letter(rest) else {
             return (found >= SHORTEST).then_some(text.len());
         };
-        // A query writes a space so.
+        // A query encodes a space as `+`.
         if read != expected && (read, expected) != ('+', ' ') {
             return None;
         }

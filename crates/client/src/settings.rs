@@ -18,7 +18,7 @@ use crate::{
 /// Returns the trace that the next call belongs to.
 type TraceSource = Arc<dyn Fn() -> Option<TraceContext> + Send + Sync>;
 
-/// All that is set.
+/// All settings.
 #[derive(Clone, Default)]
 pub(crate) struct ClientSettings {
     pub(crate) limits: Limits,
@@ -28,7 +28,7 @@ pub(crate) struct ClientSettings {
     pub(crate) version: Option<Version>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trusted: Vec<String>,
-    /// Whether calls hold secrets even without credentials.
+    /// True if calls contain secrets even without credentials.
     pub(crate) confined: bool,
     pub(crate) tls: TlsSettings,
     pub(crate) tokens: Arc<TokenStore>,
@@ -41,7 +41,7 @@ pub(crate) struct ClientSettings {
 }
 
 impl ClientSettings {
-    /// Passes a verdict that is good enough.
+    /// Returns the verdict, or an error if a signature is required and not verified.
     pub(crate) fn admit(&self, verdict: Verdict, fault: Option<Error>) -> Result<Verdict, Error> {
         if self.require_signature && !verdict.is_verified() {
             Err(Error::untrusted(&verdict, fault))

@@ -20,11 +20,10 @@ use crate::{
     transport::http::{Http, read, refuse_redirect, request},
 };
 
-/// No more sets than this are fetched for one card.
+/// Limit of key sets that are fetched for one card.
 const MAX_SETS: usize = 4;
 
-/// Keys that cards may be signed with. A card that names where its keys are is believed only where
-/// that place was trusted by name.
+/// Trusted keys for the signatures of cards. A URL of keys in a card is followed only at a trusted origin.
 #[derive(Debug, Clone, Default)]
 pub struct CardKeys {
     keys: Vec<CardKey>,
@@ -32,7 +31,7 @@ pub struct CardKeys {
     revoked: Vec<String>,
 }
 
-/// A key, and where it was fetched; `None` for one that was given.
+/// A key with the URL of its set; `None` for a key of the configuration.
 #[derive(Clone)]
 struct CardKey {
     from: Option<Url>,
@@ -42,9 +41,9 @@ struct CardKey {
     expires: Option<f64>,
 }
 
-/// A key as a set has it, with the members that say for how long it is good.
+/// A member of a key set, with its period of validity.
 #[derive(Deserialize)]
-struct Member {
+struct KeySetMember {
     #[serde(flatten)]
     jwk: Jwk,
     nbf: Option<f64>,
@@ -53,7 +52,7 @@ struct Member {
 }
 
 #[derive(Deserialize)]
-struct Set<'a> {
+struct KeySet<'a> {
     #[serde(borrow)]
     keys: Vec<&'a serde_json::value::RawValue>,
 }
@@ -65,7 +64,7 @@ impl CardKeys {
     }
 
     /// Trusts the keys of a JSON Web Key Set (RFC 7517). Keys that cannot sign a card, and those whose
-    /// `exp` has passed or that are `revoked`, are passed over.
+    /// `exp` has passed or that are `revoked`, are ignored.
     pub fn jwks(mut self, json: impl AsRef<[u8]>) -> Result<Self, Error> {
         self.add(None, json.as_ref()).map_err(Error::setup)?;
         Ok(self)
@@ -77,7 +76,7 @@ impl CardKeys {
         let url = Url::parse(origin).ok().filter(|url| url.scheme() == "https");
         let url = url.ok_or_else(|| {
             let text = format!(
-                "{origin:?} is no origin of keys; expected one such as https://keys.example.com"
+                "{origin:?} is not an origin for keys; expected one such as https://keys.example.com"
             );
             Error::setup(text)
         })?;
@@ -85,14 +84,13 @@ impl CardKeys {
         Ok(self)
     }
 
-    /// Does not believe this key, whoever names it.
+    /// Refuses the key with this id.
     pub fn revoke(mut self, kid: impl Into<String>) -> Self {
         self.revoked.push(kid.into());
         self
     }
 
-    /// What these keys say about a card, after those that it names have been fetched, and what went
-    /// wrong while they were.
+    /// The verdict on a card after its own keys were fetched, and the last error of that.
     pub(crate) async fn judge(&self, http: &Http, card: &AgentCard) -> (Verdict, Option<Error>) {
         let mut known = self.clone();
         let mut fault = None;
@@ -109,7 +107,7 @@ impl CardKeys {
         (known.verdict(card), fault)
     }
 
-    /// What the keys at hand say about a card.
+    /// The verdict on a card by the known keys.
     pub(crate) fn verdict(&self, card: &AgentCard) -> Verdict {
         let now = now().as_secs_f64();
         verdict(card, |header, input, signature| self.check(header, input, signature, now))
@@ -131,7 +129,7 @@ impl CardKeys {
         if good { Check::Good } else { Check::Bad }
     }
 
-    /// The key sets that the card's signatures name at places that are trusted.
+    /// The URLs of key sets in the card's signatures that have a trusted origin.
     fn places_of(&self, card: &AgentCard) -> Vec<Url> {
         let mut places = Vec::new();
         for signature in card.signatures.iter().take(MAX_SIGNATURES) {
@@ -146,11 +144,11 @@ impl CardKeys {
     }
 
     fn add(&mut self, from: Option<&Url>, json: &[u8]) -> Result<(), &'static str> {
-        let set: Set<'_> = serde_json::from_slice(json).map_err(|_| "this is no set of keys")?;
-        // A set may hold keys of kinds that are not known here.
+        let set: KeySet<'_> = serde_json::from_slice(json).map_err(|_| "not a JSON Web Key Set")?;
+        // A set may contain keys of unknown types.
         let members = set.keys.iter().filter_map(|raw| serde_json::from_str(raw.get()).ok());
-        let members = members.filter(|member: &Member| member.revoked.is_none());
-        self.keys.extend(members.map(|Member { jwk, nbf, exp, .. }| CardKey {
+        let members = members.filter(|member: &KeySetMember| member.revoked.is_none());
+        self.keys.extend(members.map(|KeySetMember { jwk, nbf, exp, .. }| CardKey {
             from: from.cloned(),
             jwk,
             not_before: nbf,
@@ -171,8 +169,8 @@ impl CardKey {
             .unwrap_or(false)
     }
 
-    /// A key decides which algorithms it may be used with, never the signature: else a public key
-    /// could be passed off as a shared secret.
+    /// The algorithms of a key. The signature's header does not decide: otherwise a public key could be used as
+    /// a shared secret.
     fn is_for(&self, algorithm: Algorithm, name: &str) -> bool {
         let common = &self.jwk.common;
         let signs =

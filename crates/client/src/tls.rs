@@ -4,17 +4,17 @@ use reqwest::{Certificate, ClientBuilder, Identity};
 
 use crate::{credential::Credential, error::Error, proof::Secret};
 
-/// What is set about TLS. One for all connections of a client, whatever they carry.
+/// TLS settings of all connections of a client.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TlsSettings {
-    /// Authorities that are believed beside those of the system, in PEM.
+    /// Trusted roots in addition to those of the system, in PEM.
     pub(crate) roots: Vec<Vec<u8>>,
-    /// Whether any server is believed.
-    pub(crate) anyone: bool,
+    /// True if any certificate is accepted.
+    pub(crate) accept_any: bool,
 }
 
 impl TlsSettings {
-    /// Sets connections up, with the first certificate among the credentials.
+    /// Applies the settings and the first client certificate among the credentials.
     pub(crate) fn apply(
         &self,
         mut builder: ClientBuilder,
@@ -31,7 +31,7 @@ impl TlsSettings {
         if !roots.is_empty() {
             builder = builder.tls_certs_merge(roots);
         }
-        if self.anyone {
+        if self.accept_any {
             builder = builder.tls_danger_accept_invalid_certs(true);
         }
         let own = credentials.iter().find_map(|credential| match credential {

@@ -1,4 +1,4 @@
-//! Transports: one per binding, each from a call to bytes and back.
+//! Transports, one per binding: encode a call, send it and decode the answer.
 
 mod grpc;
 pub(crate) mod http;
@@ -25,14 +25,14 @@ pub(crate) use stdio::Pipe;
 pub use stdio::StdioProgram;
 pub(crate) use ws::WebSocket;
 
-/// One way to reach one interface of an agent.
+/// Transport to one interface of an agent.
 #[async_trait]
 pub(crate) trait Transport: fmt::Debug + Send + Sync {
-    /// Makes a call, once.
+    /// Makes a call once, without retries.
     async fn call(&self, call: &Outgoing) -> Result<Answered, Error>;
 }
 
-/// What a call led to.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) enum Answered {
     /// An answer.
@@ -41,18 +41,17 @@ pub(crate) enum Answered {
     Frames(Box<dyn Frames>),
 }
 
-/// The events of one open stream, as they come.
+/// The events of one open stream.
 #[async_trait]
 pub(crate) trait Frames: fmt::Debug + Send {
-    /// The next event; `None` at the end. Dropping the future loses nothing. After an error there is
-    /// nothing more to ask for.
+    /// The next event; `None` at the end. Cancel safe. Not called again after an error.
     async fn next(&mut self) -> Result<Option<Frame>, Error>;
 }
 
 /// One event of a stream.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    /// The event's own id, if the server numbers them.
+    /// The id of the event, if the server numbers events.
     pub(crate) cursor: Option<String>,
     pub(crate) event: StreamEvent,
 }

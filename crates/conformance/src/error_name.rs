@@ -34,20 +34,20 @@ impl ErrorName {
         &self.name
     }
 
-    /// Whether an error is this one.
+    /// True if an error is this one.
     pub(super) fn is(
         &self,
         refusal: &ErrorResponse,
         binding: CheckedBinding,
         version: Version,
     ) -> bool {
-        self.kinds.iter().any(|kind| said(*kind, refusal, binding, version))
+        self.kinds.iter().any(|kind| matches_kind(*kind, refusal, binding, version))
     }
 }
 
-/// Whether an error is of this kind. On REST and gRPC several kinds share a status, so
+/// True if an error is of this kind. On REST and gRPC several kinds share a status, so
 /// the reason decides if the error has one and the specification defines one.
-fn said(
+fn matches_kind(
     kind: ErrorKind,
     refusal: &ErrorResponse,
     binding: CheckedBinding,
@@ -72,7 +72,7 @@ fn said(
     }
 }
 
-/// Whether the specification defines a reason for this kind.
+/// True if the specification defines a reason for this kind.
 fn has_reason(kind: ErrorKind) -> bool {
     matches!(kind.codes().json_rpc, -32099..=-32001)
 }

@@ -52,7 +52,7 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 /// Options of a run.
 #[derive(Debug, Clone)]
 pub struct CheckOptions {
-    /// Where the server's card may be.
+    /// The possible URLs of the server's card.
     pub cards: Vec<Url>,
     /// Suite files to run instead of the built-in ones.
     pub suites: Vec<PathBuf>,
@@ -70,7 +70,7 @@ pub struct CheckOptions {
     pub timeout: Duration,
     /// The token to send to the server.
     pub bearer: Option<String>,
-    /// Whether the agent acts on the message prefixes of the public suites.
+    /// True if the agent acts on the message prefixes of the public suites.
     pub prefixes: bool,
     /// Values of variables in suites.
     pub variables: BTreeMap<String, String>,

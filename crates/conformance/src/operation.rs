@@ -84,7 +84,7 @@ impl Interface {
         }
     }
 
-    /// Whether the server refuses the credentials. The call reads a task that does not exist, so that it has no
+    /// True if the server refuses the credentials. The call reads a task that does not exist, so that it has no
     /// effect.
     pub(super) async fn denies(&self, http: &RawHttp) -> bool {
         let params = Map::from_iter([("id".to_owned(), Uuid::new_v4().to_string().into())]);

@@ -39,7 +39,7 @@ pub(super) struct RawRequest {
     pub(super) http2: bool,
 }
 
-/// Where the reading of a response stops.
+/// The end of the reading of a response.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReadLimit {
     /// Close the connection after this many events.
@@ -71,7 +71,7 @@ pub(super) enum RawBody {
     /// The data of server-sent events, or the messages of gRPC.
     Pieces {
         pieces: Vec<Vec<u8>>,
-        /// Whether the server ended the stream. Otherwise the read limit was reached.
+        /// True if the server ended the stream. Otherwise the read limit was reached.
         ended: bool,
     },
 }

@@ -157,7 +157,7 @@ impl Tally {
 }
 
 impl Report {
-    /// Whether every MUST that could be checked is met.
+    /// True if every MUST that could be checked is met.
     pub fn is_conformant(&self) -> bool {
         let must = self.tally(Level::Must);
         must.failed == 0 && must.errors == 0
@@ -180,7 +180,9 @@ impl Report {
         writeln!(out, "agent     {} {} at {}", self.agent.name, self.agent.version, self.url)?;
         for interface in &self.declares.interfaces {
             let DeclaredInterface { binding, version, url } = interface;
-            writeln!(out, "declares  {binding} {version} {url}")?;
+            // The name in cards, if it is another one.
+            let name = if *binding == CheckedBinding::Rest.name() { " (HTTP+JSON)" } else { "" };
+            writeln!(out, "declares  {binding}{name} {version} {url}")?;
         }
         writeln!(out, "declares  {}", self.declares.capabilities)?;
         let cells = |row: &TestResult| {

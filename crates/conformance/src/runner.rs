@@ -29,7 +29,7 @@ pub(super) struct TestLocation<'a> {
     pub(super) version: Version,
     /// `None` for tests of the card.
     pub(super) interface: Option<&'a Interface>,
-    /// Whether raw requests are sent without the token, because the test is about authentication.
+    /// True if raw requests are sent without the token, because the test is about authentication.
     pub(super) anonymous: bool,
 }
 

@@ -79,7 +79,7 @@ pub(super) struct Test {
     pub(super) assertions: Vec<Claim>,
 }
 
-/// How binding a requirement is.
+/// The level of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -305,7 +305,7 @@ pub(super) struct RepeatUntil {
     negated: bool,
 }
 
-/// How waits between attempts grow.
+/// The growth of waits between attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Backoff {
@@ -330,7 +330,7 @@ impl ExpectStream {
 }
 
 impl Repeat {
-    /// How long to wait after this attempt, the first of which is 1.
+    /// The wait after this attempt, the first of which is 1.
     pub(super) fn wait(&self, attempt: u32) -> Duration {
         let factor = match self.backoff {
             Backoff::None => 1,
@@ -363,7 +363,7 @@ impl RepeatUntil {
         Ok(Self { path: Path::parse(path.trim())?, values, negated: operator == " != " })
     }
 
-    /// Whether a response fulfils the condition.
+    /// True if a response fulfils the condition.
     pub(super) fn holds(&self, answer: &Value) -> bool {
         let found = self.path.first(answer).is_some_and(|value| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -402,7 +402,7 @@ impl CheckedBinding {
 }
 
 impl Test {
-    /// Whether it checks the public card only, which is the same for every binding.
+    /// True if it checks the public card only, which is the same for every binding.
     pub(super) fn is_about_the_card(&self) -> bool {
         self.steps.iter().all(|step| match &step.action {
             Action::Call { operation, .. } => *operation == Called::Card,

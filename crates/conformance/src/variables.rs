@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// machine to the server under test.
 const ENVIRONMENT: [&str; 2] = ["A2A_", "ACTS_"];
 
-/// How deep variables may refer to others.
+/// The deepest nesting of variables.
 const DEPTH: usize = 8;
 /// The most bytes of one expanded value. Every variable counts one byte and the bytes of its value.
 const LARGEST: usize = 4 << 20;

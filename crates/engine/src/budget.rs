@@ -61,8 +61,8 @@ pub struct Reservation {
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes, which so many payers would exhaust. All reservations count
-    /// against quotas.
+    /// A budget of `bytes`, which `payers` would exhaust together. All reservations count against
+    /// quotas.
     pub fn new(bytes: usize, payers: usize) -> Arc<Self> {
         Self::split(bytes, 0, payers, 0)
     }
@@ -122,7 +122,7 @@ impl Pool {
 
     async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
         let permit = Arc::clone(&self.free).acquire_many_owned(self.permits(bytes)).await;
-        permit.expect("no pool is ever closed")
+        permit.expect("the semaphore is never closed")
     }
 
     fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
@@ -131,12 +131,12 @@ impl Pool {
 
     /// At most the whole pool, so that every reservation can be served.
     fn permits(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes.min(self.bytes)).expect("no pool is larger than 32 bits can say")
+        u32::try_from(bytes.min(self.bytes)).expect("a pool has at most u32::MAX bytes")
     }
 }
 
 impl Quota {
-    /// Reserves so many bytes, if they are free.
+    /// Reserves `bytes`, if they are free.
     pub fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
         if bytes <= self.budget.small_up_to {
             return self.budget.try_reserve_small(bytes);
@@ -146,7 +146,7 @@ impl Quota {
         Some(Reservation { _pool: pool, _quota: Some((own, Arc::clone(self))) })
     }
 
-    /// Reserves so many bytes as soon as they are free. Waiting reservations are served in order.
+    /// Reserves `bytes` as soon as they are free. Waiting reservations are served in order.
     pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         if bytes <= self.budget.small_up_to {
             return self.budget.reserve_small(bytes).await;

@@ -21,10 +21,10 @@ use crate::{
     store::Store,
 };
 
-/// Callers that would have to exhaust their quotas before the budget of requests is exhausted.
+/// The number of callers that must exhaust their quotas before the budget of requests is exhausted.
 const SENDERS: usize = 4;
 
-/// Collects what an engine is made of.
+/// Builder of an engine: its store, agents, settings and clock.
 #[derive(Debug)]
 pub struct EngineBuilder {
     store: Arc<dyn Store>,
@@ -35,28 +35,29 @@ pub struct EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// Adds an agent. The first one is the default unless another is named.
+    /// Adds an agent. The first agent is the default unless [`EngineBuilder::default_agent`] names
+    /// another.
     #[must_use]
     pub fn agent(mut self, profile: Profile, agent: impl Agent) -> Self {
         self.agents.push((profile, Arc::new(agent)));
         self
     }
 
-    /// Adds an agent that is already shared.
+    /// Adds an agent that is already in an `Arc`.
     #[must_use]
     pub fn shared_agent(mut self, profile: Profile, agent: Arc<dyn Agent>) -> Self {
         self.agents.push((profile, agent));
         self
     }
 
-    /// Names the agent that new tasks at the root go to.
+    /// Sets the agent that gets the new tasks of requests that name no agent.
     #[must_use]
     pub fn default_agent(mut self, name: impl Into<AgentName>) -> Self {
         self.default = Some(name.into());
         self
     }
 
-    /// Changes how the engine behaves.
+    /// Sets the settings.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
@@ -70,13 +71,13 @@ impl EngineBuilder {
         self
     }
 
-    /// The engine. Every mistake in its make-up is found here.
+    /// Builds the engine. Returns an error if the agents are missing or invalid.
     pub fn build(self) -> Result<Engine, BuildError> {
         let first = self.agents.first().map(|(profile, _)| profile.name.clone());
         let default = self.default.or(first).ok_or(BuildError::NoAgent)?;
         let registry = Registry::new(self.agents, default)?;
         let mut settings = self.settings;
-        // A task that could not be read again would be lost to its caller.
+        // A task must fit into the memory budget of reads, or it could never be read again.
         let readable = settings.memory / BYTES_PER_READ_BYTE;
         settings.limits.bytes = settings.limits.bytes.min(readable);
         let secret = self.store.secret();
@@ -108,10 +109,10 @@ fn all_of(budget: &Arc<MemoryBudget>) -> Arc<Quota> {
     budget.quota(Payer::Connection(0))
 }
 
-/// A mistake in the make-up of an engine.
+/// The reason why an engine cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// Nothing would work on tasks.
+    /// The engine has no agent.
     #[error("no agent is configured")]
     NoAgent,
     /// The agents cannot be registered, or the default agent is not among them.
@@ -120,7 +121,7 @@ pub enum BuildError {
 }
 
 impl Engine {
-    /// Starts to collect what an engine is made of.
+    /// A builder of an engine on this store.
     pub fn builder(store: Arc<dyn Store>) -> EngineBuilder {
         EngineBuilder {
             store,

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     rules::Record,
-    store::{Entry, Epoch, Header, Key, Kind, Page, Snapshot, Version},
+    store::{Entry, Epoch, Header, Key, Kind, LogPage, Snapshot, TaskVersion},
 };
 
 /// Entries kept in memory for readers that keep up; others read the store.
@@ -77,7 +77,7 @@ struct RunningTurn {
 #[derive(Debug, Default)]
 struct Tail {
     /// The version of the task, once known.
-    version: Option<Version>,
+    version: Option<TaskVersion>,
     closed: bool,
     /// The newest message that no turn has read, or 0.
     unread: Seq,
@@ -268,7 +268,7 @@ impl CachedTask {
 
     /// Adds entries that another member wrote and wakes the readers.
     pub(crate) fn publish_foreign(&self, entries: Vec<Entry>, header: &Header, head: Seq) {
-        let version = Version { head, epoch: header.run.epoch };
+        let version = TaskVersion { head, epoch: header.run.epoch };
         let unread = header.run.unread.last().copied().unwrap_or_default();
         let without_large_bodies = |entry: Entry| match entry.body.len() {
             ..=TAIL_BYTES => entry,
@@ -281,7 +281,7 @@ impl CachedTask {
     fn extend(
         &self,
         entries: Vec<Entry>,
-        version: Version,
+        version: TaskVersion,
         closed: bool,
         unread: Seq,
         snapshot: Option<Snapshot>,
@@ -320,23 +320,23 @@ impl CachedTask {
     }
 
     /// The version of the task, as far as it is known here.
-    pub(crate) fn version(&self) -> Option<Version> {
+    pub(crate) fn version(&self) -> Option<TaskVersion> {
         self.tail().version
     }
 
     /// The events after `after`, if all of them are in memory.
-    pub(crate) fn recent(&self, after: Seq, limit: usize) -> Option<Page> {
+    pub(crate) fn recent(&self, after: Seq, limit: usize) -> Option<LogPage> {
         let page = self.recent_kinds(after, limit)?;
         let is_whole = page.entries.iter().all(|entry| !entry.body.is_empty());
         is_whole.then_some(page)
     }
 
     /// The same for readers that need no bodies: those of large events are left out.
-    pub(crate) fn recent_kinds(&self, after: Seq, limit: usize) -> Option<Page> {
+    pub(crate) fn recent_kinds(&self, after: Seq, limit: usize) -> Option<LogPage> {
         let tail = self.tail();
         let head = tail.version?.head;
         if after >= head {
-            return Some(Page { entries: Vec::new(), closed: tail.closed });
+            return Some(LogPage { entries: Vec::new(), closed: tail.closed });
         }
         let first = tail.entries.front()?.seq;
         if after + 1 < first {
@@ -345,7 +345,7 @@ impl CachedTask {
         let skip = usize::try_from(after + 1 - first).ok()?;
         let entries: Vec<Entry> = tail.entries.iter().skip(skip).take(limit).cloned().collect();
         let reached = entries.last().is_some_and(|last| last.seq == head);
-        Some(Page { entries, closed: tail.closed && reached })
+        Some(LogPage { entries, closed: tail.closed && reached })
     }
 
     /// True if the caller has sent a message after this event that no turn has read.

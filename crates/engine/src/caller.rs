@@ -13,8 +13,8 @@ use crate::store::{Actor, Cause, Key, Owner};
 pub struct Caller {
     owner: Owner,
     scopes: Scopes,
-    /// The id of the request and its binding, for the log of the task.
-    request: Option<(Uuid, &'static str)>,
+    /// Boxed, because every future of a request holds the caller. The id of the request and its binding, stored with the events that the request causes.
+    request: Option<Box<(Uuid, &'static str)>>,
 }
 
 /// Operations that a caller's credentials allow.
@@ -31,10 +31,10 @@ pub struct Scopes {
 /// Endpoint that a call used, and the extensions that it named.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentRoute {
-    /// The agent whose own endpoint was called; `None` at the root, which finds every task of the
-    /// caller and gives new ones to the default agent.
+    /// The agent whose endpoint was called. `None` for the root endpoint, which finds all tasks of
+    /// the caller and creates tasks of the default agent.
     pub agent: Option<AgentName>,
-    /// The extensions the caller named.
+    /// The extensions that the request names.
     pub extensions: Vec<String>,
 }
 
@@ -46,10 +46,10 @@ impl AgentRoute {
 }
 
 impl Scopes {
-    /// Everything.
+    /// All scopes.
     pub const ALL: Self = Self { send: true, read: true, cancel: true };
 
-    /// Nothing.
+    /// No scopes.
     pub const NONE: Self = Self { send: false, read: false, cancel: false };
 
     /// The scope that an operation needs and these scopes lack.
@@ -72,27 +72,28 @@ impl Scopes {
 }
 
 impl Caller {
-    /// An authenticated caller.
+    /// A caller with credentials.
     pub fn new(tenant: TenantId, principal: impl Into<Arc<str>>, scopes: Scopes) -> Self {
         let owner = Owner { tenant, principal: principal.into() };
         Self { owner, scopes, request: None }
     }
 
-    /// The caller of a server without authentication. Its tenant is a namespace without protection.
+    /// A caller of a server without authentication. Its tenant only separates names; it protects
+    /// nothing.
     pub fn anonymous(tenant: TenantId) -> Self {
         Self::new(tenant, Arc::default(), Scopes::ALL)
     }
 
-    /// The same caller, with the id of its request and the binding that it came by. Both are kept with
-    /// the events that the request causes.
+    /// Adds the id of the request and its binding, which are stored with the events that the
+    /// request causes.
     #[must_use]
     pub fn with_request(self, id: Uuid, binding: &'static str) -> Self {
-        Self { request: Some((id, binding)), ..self }
+        Self { request: Some(Box::new((id, binding))), ..self }
     }
 
     /// The cause of the caller's writes.
     pub(crate) fn cause(&self) -> Cause {
-        let (request, binding) = self.request.unzip();
+        let (request, binding) = self.request.as_deref().copied().unzip();
         Cause {
             actor: Actor::Caller,
             request: request.map(|id| id.to_string().into()),
@@ -105,7 +106,7 @@ impl Caller {
         &self.owner
     }
 
-    /// True if the caller has no credentials. Different people are then the same owner.
+    /// True if the caller has no credentials. All such callers of a tenant are the same owner.
     pub fn is_anonymous(&self) -> bool {
         self.owner.principal.is_empty()
     }

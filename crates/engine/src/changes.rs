@@ -1,7 +1,8 @@
-//! Changes of other members: they reach the cached tasks, the dispatchers and the feeds of this engine.
+//! Changes of other members, forwarded to the cached tasks, the dispatchers and the feeds of this
+//! engine.
 //!
-//! Notifications carry no events; those are read from the store. A lost notification delays an event by
-//! one heartbeat and loses nothing.
+//! A notification carries no events; those are read from the store. A lost notification delays an
+//! event by one heartbeat at most.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ pub(crate) async fn follow_others(core: Arc<Core>) {
             continue;
         };
         let mut changes = core.store.changes(me);
-        // After a death this engine is another member.
+        // An engine that was declared dead has joined again as another member.
         while core.membership.id() == Some(me) {
             let change = tokio::select! {
                 change = changes.next() => change,
@@ -35,7 +36,7 @@ pub(crate) async fn follow_others(core: Arc<Core>) {
                     }
                 }
                 Change::All => {
-                    look_at_all(&core).await;
+                    refresh_all(&core).await;
                     core.wake_dispatchers();
                 }
             }
@@ -44,7 +45,7 @@ pub(crate) async fn follow_others(core: Arc<Core>) {
 }
 
 /// Brings every cached task up to date and wakes every feed.
-pub(crate) async fn look_at_all(core: &Core) {
+pub(crate) async fn refresh_all(core: &Core) {
     for cached in core.cache.all() {
         if !cached.is_closed() {
             refresh(core, &cached).await;

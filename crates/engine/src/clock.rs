@@ -11,19 +11,20 @@ use std::{
 use herald_protocol::Timestamp;
 use tokio::time::Instant;
 
-/// Tells the time. A clone shows the same time.
+/// A clock. Clones show the same time.
 #[derive(Debug, Clone)]
-pub struct Clock(Arc<Source>);
+pub struct Clock(Arc<TimeSource>);
 
 #[derive(Debug)]
-enum Source {
+enum TimeSource {
     /// The machine's clock, and the milliseconds by which the store's clock is ahead of it.
     Machine { offset: AtomicI64, is_set: AtomicBool },
     /// Milliseconds that only [`Clock::set`] changes.
     Manual(AtomicI64),
 }
 
-/// A round trip to the store that is longer than this tells too little about its clock.
+/// The longest round trip to the store that is used to synchronise the clock. A longer one is too
+/// inaccurate.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
 /// Milliseconds by which one synchronisation may move the clock. There is one each second.
@@ -33,17 +34,17 @@ impl Clock {
     /// The machine's clock.
     pub fn system() -> Self {
         let (offset, is_set) = (AtomicI64::new(0), AtomicBool::new(false));
-        Self(Arc::new(Source::Machine { offset, is_set }))
+        Self(Arc::new(TimeSource::Machine { offset, is_set }))
     }
 
-    /// A clock that stands still until [`Clock::set`].
+    /// A clock that changes only by [`Clock::set`].
     pub fn manual(now: Timestamp) -> Self {
-        Self(Arc::new(Source::Manual(AtomicI64::new(now.as_millis()))))
+        Self(Arc::new(TimeSource::Manual(AtomicI64::new(now.as_millis()))))
     }
 
-    /// Sets a manual clock; the machine's clock is left alone.
+    /// Sets a manual clock. No effect on the machine's clock.
     pub fn set(&self, now: Timestamp) {
-        if let Source::Manual(millis) = &*self.0 {
+        if let TimeSource::Manual(millis) = &*self.0 {
             millis.store(now.as_millis(), Ordering::Relaxed);
         }
     }
@@ -51,26 +52,27 @@ impl Clock {
     /// The time now.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_millis(match &*self.0 {
-            Source::Machine { offset, .. } => machine_millis() + offset.load(Ordering::Relaxed),
-            Source::Manual(millis) => millis.load(Ordering::Relaxed),
+            TimeSource::Machine { offset, .. } => machine_millis() + offset.load(Ordering::Relaxed),
+            TimeSource::Manual(millis) => millis.load(Ordering::Relaxed),
         })
     }
 
-    /// The time since `started`. It never runs backwards, unless it is a manual clock that was set back.
+    /// The time since `started`. It never decreases, unless a manual clock was set back.
     pub(crate) fn uptime(&self, started: Instant) -> Duration {
         match &*self.0 {
-            Source::Machine { .. } => started.elapsed(),
-            Source::Manual(millis) => {
+            TimeSource::Machine { .. } => started.elapsed(),
+            TimeSource::Manual(millis) => {
                 let millis = millis.load(Ordering::Relaxed);
                 Duration::from_millis(u64::try_from(millis).unwrap_or_default())
             }
         }
     }
 
-    /// Follows the clock of the store, which said `store` in the middle of a round trip that has just
-    /// ended: at once the first time, then slowly, so that times neither jump nor run backwards.
+    /// Follows the clock of the store, which showed `store` in the middle of a round trip that has
+    /// just ended. The first call sets the offset; later calls change it slowly, so that times
+    /// neither jump nor decrease.
     pub(crate) fn synchronise(&self, store: Timestamp, round_trip: Duration) {
-        let Source::Machine { offset, is_set } = &*self.0 else { return };
+        let TimeSource::Machine { offset, is_set } = &*self.0 else { return };
         if round_trip > LONGEST_ROUND_TRIP {
             return;
         }
@@ -92,7 +94,10 @@ impl Default for Clock {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the clock everything else asks")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the only access to the clock of the machine"
+)]
 fn machine_millis() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
@@ -108,7 +113,7 @@ mod tests {
         let ahead = |millis: i64| Timestamp::from_millis(machine_millis() + millis);
         let offset = |clock: &Clock| clock.now().as_millis() - machine_millis();
         clock.synchronise(ahead(60_000), Duration::from_millis(500));
-        assert!(offset(&clock).abs() < 1_000, "a long round trip tells nothing");
+        assert!(offset(&clock).abs() < 1_000, "a long round trip is ignored");
         clock.synchronise(ahead(60_000), Duration::ZERO);
         assert!((59_000..61_000).contains(&offset(&clock)));
         for _ in 0..100 {

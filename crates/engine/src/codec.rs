@@ -18,11 +18,12 @@ use crate::{
     store::{Entry, Kind, Snapshot, StoreError, Stored},
 };
 
-/// The size of JSON from which a copy costs more than a new buffer, and from which its size is measured
-/// before it is written: a buffer that grows by doubling takes up to three times its bytes on the way.
+/// The size of JSON from which the buffer is handed out instead of copied, and from which the size
+/// is measured before the JSON is written: a buffer that grows by doubling needs up to three times
+/// its final size.
 const LARGE: usize = 64 << 10;
 
-/// Spare bytes of a measured buffer, for the brackets of the frame that its caller closes.
+/// Spare bytes of a measured buffer, for the closing brackets that the caller adds.
 const FRAME: usize = 16;
 
 /// Encoder of JSON that reuses its buffer. Its results have no spare capacity.
@@ -38,25 +39,25 @@ impl Encoder {
 
     /// The kind and the stored bytes of an event of `task`.
     pub(crate) fn event(&mut self, task: &Task, event: &Event) -> (Kind, Bytes) {
-        let names = Names { task_id: &task.id, context_id: &task.context_id };
+        let ids = TaskIds { task_id: &task.id, context_id: &task.context_id };
         match event {
             Event::Received(received) => {
                 (Kind::Received(received.state), self.json(&StoredReceived::from(received)))
             }
             Event::Status(status, metadata) => {
-                let body = StatusBody { names, status, metadata: metadata.as_ref() };
-                (Kind::Status(status.state), self.json(&Wire::StatusUpdate(body)))
+                let body = StatusBody { ids, status, metadata: metadata.as_ref() };
+                (Kind::Status(status.state), self.json(&StreamEventRef::StatusUpdate(body)))
             }
             Event::Artifact(chunk) => {
                 let body = ArtifactBody {
-                    names,
+                    ids,
                     artifact: &chunk.artifact,
                     append: chunk.append,
                     last_chunk: chunk.last,
                 };
-                (Kind::Artifact, self.json(&Wire::ArtifactUpdate(body)))
+                (Kind::Artifact, self.json(&StreamEventRef::ArtifactUpdate(body)))
             }
-            Event::Reply(message) => (Kind::Reply, self.json(&Wire::Message(message))),
+            Event::Reply(message) => (Kind::Reply, self.json(&StreamEventRef::Message(message))),
         }
     }
 
@@ -108,28 +109,28 @@ pub(crate) fn decode(entry: &Entry) -> Result<Event, StoreError> {
     }
 }
 
-/// The stream item of an accepted message: the status that it led to.
+/// The stream item of an accepted message: the status that followed from it.
 pub(crate) fn received_as_status(task: &TaskId, entry: &Entry) -> Result<Bytes, StoreError> {
     let Event::Received(received) = decode(entry).map_err(|error| error.of(task))? else {
         return Err(StoreError::Corrupt(format!("event {} is not a message", entry.seq)));
     };
     let context_id = received.message.context_id.clone().unwrap_or_default();
     let status = TaskStatus { state: received.state, message: None, timestamp: Some(received.at) };
-    let names = Names { task_id: task, context_id: &context_id };
-    Ok(json(&Wire::StatusUpdate(StatusBody { names, status: &status, metadata: None })))
+    let ids = TaskIds { task_id: task, context_id: &context_id };
+    Ok(json(&StreamEventRef::StatusUpdate(StatusBody { ids, status: &status, metadata: None })))
 }
 
-/// The bytes of a stream item that is not in the log: a snapshot of the task.
+/// The stream item of a task that is not in the log: a snapshot.
 pub(crate) fn encode_task(task: &Task) -> Bytes {
-    json(&Wire::Task(task))
+    json(&StreamEventRef::Task(task))
 }
 
-/// Appends the 1.0 JSON of a send that was answered directly.
+/// Appends the 1.0 JSON of the result of a send that was answered directly.
 pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message) {
-    write_json(out, &Wire::Message(message));
+    write_json(out, &StreamEventRef::Message(message));
 }
 
-/// Appends the 1.0 JSON of a task, put together from a snapshot without reading it.
+/// Appends the 1.0 JSON of a task. It joins the pieces of a snapshot without decoding them.
 pub(crate) fn write_whole(
     out: &mut Vec<u8>,
     id: &TaskId,
@@ -144,10 +145,10 @@ pub(crate) fn write_whole(
         (b",\"metadata\":", metadata),
     ];
     let size: usize = members.iter().map(|(name, value)| name.len() + value.len()).sum();
-    // Without escapes, which ids rarely need; the buffer grows for them.
-    let names = id.as_str().len() + context.as_str().len() + r#"{"id":"","contextId":""}"#.len();
+    // The size without escapes. Ids rarely need any, and the buffer grows if they do.
+    let ids = id.as_str().len() + context.as_str().len() + r#"{"id":"","contextId":""}"#.len();
     // Extra space for the frame that the caller adds.
-    out.reserve(size + names + 16);
+    out.reserve(size + ids + 16);
     out.extend_from_slice(b"{\"id\":");
     write_json(out, id);
     out.extend_from_slice(b",\"contextId\":");
@@ -178,7 +179,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The record of a stored task: its snapshot and every event since.
+/// The record of a stored task: its snapshot, and the events after it.
 pub(crate) fn restore(id: TaskId, stored: Stored) -> Result<Record, StoreError> {
     let name = id.clone();
     rebuild(id, stored).map_err(|error| error.of(&name))
@@ -268,7 +269,7 @@ impl io::Write for Measured<'_> {
 /// [`StreamEvent`] on borrowed data.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Wire<'a> {
+enum StreamEventRef<'a> {
     Task(&'a Task),
     Message(&'a Message),
     StatusUpdate(StatusBody<'a>),
@@ -276,19 +277,19 @@ enum Wire<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct Names<'a> {
+struct TaskIds<'a> {
     task_id: &'a TaskId,
     context_id: &'a ContextId,
 }
 
 struct StatusBody<'a> {
-    names: Names<'a>,
+    ids: TaskIds<'a>,
     status: &'a TaskStatus,
     metadata: Option<&'a Metadata>,
 }
 
 struct ArtifactBody<'a> {
-    names: Names<'a>,
+    ids: TaskIds<'a>,
     artifact: &'a Artifact,
     append: bool,
     last_chunk: bool,
@@ -298,8 +299,8 @@ impl Serialize for StatusBody<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("taskId", self.names.task_id)?;
-        map.serialize_entry("contextId", self.names.context_id)?;
+        map.serialize_entry("taskId", self.ids.task_id)?;
+        map.serialize_entry("contextId", self.ids.context_id)?;
         map.serialize_entry("status", self.status)?;
         if let Some(metadata) = self.metadata {
             map.serialize_entry("metadata", metadata)?;
@@ -312,8 +313,8 @@ impl Serialize for ArtifactBody<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("taskId", self.names.task_id)?;
-        map.serialize_entry("contextId", self.names.context_id)?;
+        map.serialize_entry("taskId", self.ids.task_id)?;
+        map.serialize_entry("contextId", self.ids.context_id)?;
         map.serialize_entry("artifact", self.artifact)?;
         if self.append {
             map.serialize_entry("append", &true)?;

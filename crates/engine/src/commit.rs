@@ -1,7 +1,7 @@
 //! Commit of a write: plan by the rules, append to the store, publish to the readers. Every change of
 //! a task passes here.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use herald_protocol::{Error, ErrorKind, Seq, Task, Timestamp};
@@ -13,9 +13,10 @@ use crate::{
     codec, compat_log,
     core::Core,
     fault::{internal, is_transient, refuse, taken},
-    rules::{self, Command, Event, Extent, Limits, Received, Record},
+    rules::{self, Command, Event, Extent, Received, Record, TaskLimits},
     store::{
-        Actor, Append, Cause, Dedup, Epoch, Kind, MemberId, Original, Snapshot, StoreError, Version,
+        Actor, Append, Cause, Dedup, Epoch, Kind, MemberId, Original, Snapshot, StoreError,
+        TaskVersion,
     },
 };
 
@@ -62,7 +63,7 @@ pub(crate) struct Written {
 
 /// The reason why a write was not made.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum CommitError {
     /// The rules or the store refused it.
     Error(Error),
     /// A newer claim exists.
@@ -94,9 +95,9 @@ struct Plan {
 fn plan(
     mut record: Record,
     write: &Write,
-    limits: &Limits,
+    limits: &TaskLimits,
     now: Timestamp,
-) -> Result<Plan, (Error, Option<Record>)> {
+) -> Result<Plan, (Error, Option<Box<Record>>)> {
     let (mut events, mut first, mut received, mut changes) = (Vec::new(), None, None, false);
     let mut encoder = codec::Encoder::new();
     for (index, command) in write.commands.iter().enumerate() {
@@ -110,7 +111,7 @@ fn plan(
         });
         let (decision, encoded) = match decided {
             Ok(decided) => decided,
-            Err(error) => return Err((error, (index == 0).then_some(record))),
+            Err(error) => return Err((error, (index == 0).then(|| Box::new(record)))),
         };
         changes |= decision.event.is_some() || decision.run != record.run;
         record.run = decision.run;
@@ -138,13 +139,15 @@ fn plan(
 impl Core {
     /// Commits a write in a spawned task, so that it completes even if the caller's future is dropped,
     /// and so that a caller that is not polled does not hold the lock on the record. `then` runs once
-    /// the write is durable.
+    /// the write is durable. The caller waits for at most `wait`. After that the write still completes
+    /// and `then` runs, so that a committed claim gets its turn.
     pub(crate) async fn commit_detached(
         self: &Arc<Self>,
         cached: Arc<CachedTask>,
         write: Write,
+        wait: Option<Duration>,
         then: impl FnOnce(&mut Written) + Send + 'static,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, CommitError> {
         let core = Arc::clone(self);
         let work = async move {
             let mut written = core.commit(&cached, write).await?;
@@ -152,28 +155,17 @@ impl Core {
             Ok(written)
         };
         // The span of the request, so that the log lines of the write name it.
-        match self.work.spawn(Box::pin(work).in_current_span()).await {
+        let spawned = self.work.spawn(Box::pin(work).in_current_span());
+        let joined = match wait {
+            None => spawned.await,
+            Some(wait) => match tokio::time::timeout(wait, spawned).await {
+                Ok(joined) => joined,
+                Err(_) => return Err(unknown_outcome().into()),
+            },
+        };
+        match joined {
             Ok(result) => result,
-            Err(_) => Err(Refusal::Error(internal("a write was cut off"))),
-        }
-    }
-
-    /// Commits a write for a caller, who waits for a limited time. The write itself goes on, and `then`
-    /// with it, so that a claim that was committed is also worked on.
-    pub(crate) async fn commit_for_caller(
-        self: &Arc<Self>,
-        cached: Arc<CachedTask>,
-        write: Write,
-        then: impl FnOnce(&mut Written) + Send + 'static,
-    ) -> Result<Written, Refusal> {
-        let written = self.commit_detached(cached, write, then);
-        match tokio::time::timeout(self.settings.commit_wait, written).await {
-            Ok(result) => result,
-            Err(_) => {
-                let text = "the store takes too long, and it is not known whether the request was \
-                            stored; send it again with the same messageId";
-                Err(Error::new(ErrorKind::Unavailable, text).into())
-            }
+            Err(_) => Err(CommitError::Error(internal("a write was aborted"))),
         }
     }
 
@@ -183,22 +175,29 @@ impl Core {
         cached: &Arc<CachedTask>,
         claim: TurnClaim,
         commands: Vec<Command>,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, CommitError> {
         let attempt = || {
             let (fence, holder) = (Some(claim.epoch), Some(claim.holder));
             let (commands, cause) = (commands.clone(), Actor::Agent.into());
             let write = Write { fence, holder, commands, cause, ..Write::default() };
-            self.commit_detached(Arc::clone(cached), write, |_| {})
+            self.commit_detached(Arc::clone(cached), write, None, |_| {})
         };
-        let is_transient = |refusal: &Refusal| match refusal {
-            Refusal::Error(error) => is_transient(error),
-            Refusal::Fenced | Refusal::NotMember | Refusal::Locked | Refusal::Duplicate(_) => false,
+        let is_transient = |error: &CommitError| match error {
+            CommitError::Error(error) => is_transient(error),
+            CommitError::Fenced
+            | CommitError::NotMember
+            | CommitError::Locked
+            | CommitError::Duplicate(_) => false,
         };
         self.retry_while_unavailable(attempt, is_transient).await
     }
 
     /// Plans, appends and publishes. After a conflict it reads the task again and repeats.
-    async fn commit(&self, cached: &Arc<CachedTask>, mut write: Write) -> Result<Written, Refusal> {
+    async fn commit(
+        &self,
+        cached: &Arc<CachedTask>,
+        mut write: Write,
+    ) -> Result<Written, CommitError> {
         let me = match write.holder {
             Some(holder) => holder,
             None => self.member().await.map_err(refuse)?,
@@ -223,14 +222,14 @@ impl Core {
                 None => write.fresh.take().ok_or_else(Error::task_not_found)?,
             };
             let (before, holder_before) = (record.head, record.run.holder);
-            let expect = Version { head: before, epoch: record.run.epoch };
+            let expect = TaskVersion { head: before, epoch: record.run.epoch };
             let state = (before > 0).then(|| record.state());
             let plan = match plan(record, &write, &self.settings.limits, self.now()) {
                 Ok(plan) => plan,
                 // Another member may have changed the task since: decide again from the store.
                 Err(_) if is_cached && self.store.is_shared() => continue,
                 Err((error, unchanged)) => {
-                    *held = unchanged.filter(|_| before > 0);
+                    *held = unchanged.filter(|_| before > 0).map(|record| *record);
                     return Err(error.into());
                 }
             };
@@ -268,7 +267,7 @@ impl Core {
             match self.store.append(append).await {
                 Ok(_) => {
                     if let Some(runtime) = self.registry.get(&record.agent) {
-                        runtime.metrics.moved(state, &entries);
+                        runtime.metrics.count_states(state, &entries);
                     }
                     if before == 0 {
                         compat_log::task_created(&record.task.id);
@@ -286,10 +285,12 @@ impl Core {
                     // The task exists already, or another process wrote: read it again.
                     expected = true;
                 }
-                Err(StoreError::Fenced) => return Err(Refusal::Fenced),
-                Err(StoreError::NotMember) => return Err(Refusal::NotMember),
-                Err(StoreError::Locked) => return Err(Refusal::Locked),
-                Err(StoreError::Duplicate(original)) => return Err(Refusal::Duplicate(original)),
+                Err(StoreError::Fenced) => return Err(CommitError::Fenced),
+                Err(StoreError::NotMember) => return Err(CommitError::NotMember),
+                Err(StoreError::Locked) => return Err(CommitError::Locked),
+                Err(StoreError::Duplicate(original)) => {
+                    return Err(CommitError::Duplicate(original));
+                }
                 Err(
                     error @ (StoreError::Unavailable(_)
                     | StoreError::Corrupt(_)
@@ -302,20 +303,27 @@ impl Core {
     }
 }
 
-impl From<Error> for Refusal {
+/// The error of a caller whose write takes too long.
+fn unknown_outcome() -> Error {
+    let text = "the store takes too long, and it is not known whether the request was stored; send it \
+                again with the same messageId";
+    Error::new(ErrorKind::Unavailable, text)
+}
+
+impl From<Error> for CommitError {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Error(error) => error,
-            Refusal::Fenced => internal("a write without a claim was fenced"),
-            Refusal::NotMember => refuse(StoreError::NotMember),
-            Refusal::Locked => internal("a write without a claim was refused by a lock"),
-            Refusal::Duplicate(_) => internal("a write without a key was a duplicate"),
+impl From<CommitError> for Error {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Error(error) => error,
+            CommitError::Fenced => internal("a write without a claim was fenced"),
+            CommitError::NotMember => refuse(StoreError::NotMember),
+            CommitError::Locked => internal("a write without a claim was refused by a lock"),
+            CommitError::Duplicate(_) => internal("a write without a key was a duplicate"),
         }
     }
 }

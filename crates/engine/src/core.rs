@@ -21,7 +21,7 @@ use crate::{
     membership::Membership,
     rules::{self, Event, Received, Record},
     settings::Settings,
-    store::{Key, Loaded, Page, Store, StoreError, Stored},
+    store::{Key, Loaded, LogPage, Store, StoreError, Stored},
     wakers::OwnerWakers,
 };
 
@@ -74,20 +74,20 @@ impl Core {
         self.draining.is_cancelled()
     }
 
-    /// One of the caller's tasks. Tasks of others, hidden ones and those of other agents' endpoints are
-    /// not found.
+    /// One of the caller's tasks. Hidden tasks, tasks of other owners and tasks of other agents'
+    /// endpoints are not found.
     pub(crate) async fn find(
         &self,
         caller: &Caller,
         route: &AgentRoute,
         id: TaskId,
     ) -> Result<Record, Error> {
-        let found = self.look(&caller.key(id)).await?;
+        let found = self.find_any(&caller.key(id)).await?;
         found.filter(|record| record.is_shown(route)).ok_or_else(Error::task_not_found)
     }
 
-    /// A task by its key, also a hidden one.
-    pub(crate) async fn look(&self, key: &Key) -> Result<Option<Record>, Error> {
+    /// A task by its key, including a hidden one.
+    pub(crate) async fn find_any(&self, key: &Key) -> Result<Option<Record>, Error> {
         match self.cache.peek(key) {
             Some(cached) => self.record(&cached).await,
             None => self.stored(key).await,
@@ -124,7 +124,7 @@ impl Core {
     ) -> Result<(), Error> {
         let known = held.as_ref().map(Record::version).or_else(|| cached.version());
         let Some(known) = known else {
-            // Nothing is cached but the readers, who read the store.
+            // The record is not cached; the readers read the store.
             cached.invalidate();
             return Ok(());
         };
@@ -217,12 +217,12 @@ impl Core {
             codec::restore(id, stored)
         } else {
             let work = tokio::task::spawn_blocking(move || codec::restore(id, stored));
-            work.await.map_err(|_| internal("a read was cut off"))?
+            work.await.map_err(|_| internal("a read was aborted"))?
         };
         restored.map_err(refuse)
     }
 
-    pub(crate) async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, Error> {
+    pub(crate) async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<LogPage, Error> {
         self.store.read(key, after, limit).await.map_err(refuse)
     }
 

@@ -18,7 +18,12 @@ use crate::{
     fault::{no_push, refuse, shutting_down},
     heartbeat,
     janitor::Janitor,
-    ops::{cancel, get, list, reply::Reply, send, subscribe},
+    ops::{
+        cancel, get, list,
+        reply::Reply,
+        send::{Wish, accept},
+        subscribe,
+    },
     read::feed::Feed,
     store::{Position, StoreError},
     turns::{
@@ -58,14 +63,21 @@ impl Engine {
         reservation: Option<Reservation>,
     ) -> Result<Reply, Error> {
         let core = &self.core;
-        caller.authorise(request.operation())?;
+        let operation = request.operation();
+        caller.authorise(operation)?;
         core.check_extensions(route)?;
         match request {
             Request::SendMessage(send) => {
-                send::send(core, caller, route, send, reservation).await.map(Reply::Sent)
+                let wish = Wish::of(&send);
+                let accepted = Box::pin(accept(core, caller, route, send, operation)).await?;
+                drop(reservation);
+                accepted.outcome(core, wish).await.map(Reply::Sent)
             }
             Request::SendStreamingMessage(send) => {
-                send::stream(core, caller, route, send).await.map(Reply::Stream)
+                let wish = Wish::of(&send);
+                let accepted = Box::pin(accept(core, caller, route, send, operation)).await?;
+                drop(reservation);
+                accepted.stream(core, wish).await.map(Reply::Stream)
             }
             Request::GetTask(get) => get::get(core, caller, route, get).await.map(Reply::Task),
             Request::ListTasks(list) => {
@@ -192,7 +204,7 @@ impl Engine {
         core.wakers.wake_all();
         core.work.close();
         if tokio::time::timeout(grace, core.work.wait()).await.is_err() {
-            tracing::warn!("some turns did not finish in time; the next start takes them up");
+            tracing::warn!("some turns did not finish in time; the next start continues them");
         }
         core.left.cancel();
         core.leave().await;

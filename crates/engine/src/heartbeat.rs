@@ -7,7 +7,7 @@ use herald_protocol::AgentName;
 use tokio::time::Instant;
 
 use crate::{
-    changes::look_at_all,
+    changes::refresh_all,
     core::Core,
     store::{MemberId, MemberKind, StoreError},
 };
@@ -35,7 +35,7 @@ pub(crate) async fn keep_alive(core: Arc<Core>) {
         }
         if core.store.is_shared() {
             // A fallback for lost notifications.
-            look_at_all(&core).await;
+            refresh_all(&core).await;
         }
     }
 }

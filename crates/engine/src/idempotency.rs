@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{Dedup, Key, Owner};
 
-/// The longest idempotency key taken, in bytes.
+/// The maximum length of an idempotency key, in bytes.
 pub(crate) const MAX_KEY_BYTES: usize = 255;
 
-/// The key of a send: its `Idempotency-Key`, or its message id if that is a UUID. Any other message
-/// id is a label that its sender may use again.
+/// The idempotency key of a send: its `Idempotency-Key`, or its message id if that is a UUID. Other
+/// message ids are labels that a sender may use again.
 pub(crate) fn of(owner: &Owner, agent: &AgentName, send: &SendMessage) -> Option<Dedup> {
     let uuid;
     let (kind, key) = match &send.idempotency_key {
@@ -29,30 +29,31 @@ pub(crate) fn of(owner: &Owner, agent: &AgentName, send: &SendMessage) -> Option
     Some(Dedup { key: *hasher.finalize().as_bytes(), content: content(&send.message) })
 }
 
-/// The id of the turn over one message. Callers may choose the ids of tasks, so the owner and the secret of
-/// the store keep two turns apart. Few agents ask for it, so it is computed when it is written out.
+/// The id of the turn that answers one message. It includes the owner and the secret of the store,
+/// because callers may choose the ids of their tasks, and two owners may choose the same one. It is
+/// computed on first use, because few agents need it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct TurnId(Source);
+pub struct TurnId(TurnIdSource);
 
 #[derive(Clone, PartialEq, Eq)]
-enum Source {
-    /// The turn and the secret that its id is computed from.
+enum TurnIdSource {
+    /// The values from which the id is computed.
     Turn { secret: [u8; 32], key: Key, seq: Seq },
-    /// The id, as another process computed it.
+    /// The id, as received from another process.
     Text(String),
 }
 
 impl TurnId {
     pub(crate) fn new(secret: [u8; 32], key: Key, seq: Seq) -> Self {
-        Self(Source::Turn { secret, key, seq })
+        Self(TurnIdSource::Turn { secret, key, seq })
     }
 }
 
 impl fmt::Display for TurnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (secret, key, seq) = match &self.0 {
-            Source::Turn { secret, key, seq } => (secret, key, seq),
-            Source::Text(text) => return f.write_str(text),
+            TurnIdSource::Turn { secret, key, seq } => (secret, key, seq),
+            TurnIdSource::Text(text) => return f.write_str(text),
         };
         let mut hasher = blake3::Hasher::new_keyed(secret);
         let Key { owner, task } = key;
@@ -67,7 +68,7 @@ impl fmt::Display for TurnId {
     }
 }
 
-/// The id, and not the secret it is computed from.
+/// Shows the id, and never the secret.
 impl fmt::Debug for TurnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -82,11 +83,12 @@ impl Serialize for TurnId {
 
 impl<'de> Deserialize<'de> for TurnId {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|text| Self(Source::Text(text)))
+        String::deserialize(deserializer).map(|text| Self(TurnIdSource::Text(text)))
     }
 }
 
-/// Covers the decoded message, so that the dialect and the binding it came by make no difference.
+/// The hash of the decoded message, so that the same message has the same hash in every dialect and
+/// binding.
 fn content(message: &Message) -> [u8; 32] {
     let mut json = HashedJson { hasher: None, buffer: Vec::with_capacity(512) };
     serde_json::to_writer(&mut json, message).expect("a message has string keys only");
@@ -96,14 +98,14 @@ fn content(message: &Message) -> [u8; 32] {
     }
 }
 
-/// Writer that hashes in blocks, so that a large message has no second copy in memory.
+/// Writer that hashes in blocks, so that a large message is not copied as a whole.
 struct HashedJson {
-    /// None while everything is in the buffer.
+    /// `None` while the buffer contains everything.
     hasher: Option<Box<blake3::Hasher>>,
     buffer: Vec<u8>,
 }
 
-/// Bytes of JSON that are hashed at once.
+/// The number of bytes that are hashed at once.
 const BLOCK: usize = 16 << 10;
 
 impl io::Write for HashedJson {
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_of_a_content_is_that_of_its_json() {
+    fn the_hash_of_a_message_is_that_of_its_json() {
         for size in [0, 100, BLOCK - 60, BLOCK, BLOCK + 1, 5 * BLOCK] {
             let mut message = Message::user("m", "x".repeat(size));
             message.parts.extend(vec![herald_protocol::Part::text("\n\"y\""); size]);

@@ -14,7 +14,8 @@ use crate::{
 /// Tasks in one batch. A small batch keeps the store's writer free for callers.
 const BATCH: usize = 64;
 
-/// The janitor of one engine. Only that of the leading node changes tasks.
+/// The janitor of one engine. That of the leading node also removes tasks and fails those that nobody
+/// serves.
 #[derive(Debug)]
 pub(crate) struct Janitor {
     core: Arc<Core>,
@@ -41,9 +42,13 @@ impl Janitor {
             }
             // A fallback for a lost wake-up: every dispatcher reads the store again.
             self.core.wake_dispatchers();
-            if self.core.membership.is_leader()
-                && let Err(error) = self.sweep().await
-            {
+            let swept = if self.core.membership.is_leader() {
+                self.sweep().await
+            } else {
+                // The leader may not serve the same agents.
+                self.fail_unanswered().await
+            };
+            if let Err(error) = swept {
                 tracing::warn!(%error, "the sweep for expired tasks failed; the next one tries again");
             }
         }

@@ -1,8 +1,9 @@
-//! Membership of this engine in its store: its id, the living members, and the leases of the others.
+//! Membership of this engine in its store: its id, the living members, and the leases of the
+//! others.
 //!
-//! A member is dead if its heartbeat counter did not move for the lease, measured by the observer's own
-//! clock while the observer's own heartbeats went through. No two clocks are compared, and an outage of
-//! the store, or a pause of the observer, kills nobody.
+//! A member is dead if its heartbeat counter did not change for the lease, measured by the
+//! observer's own clock while the observer's own heartbeats succeeded. No two clocks are compared.
+//! Neither an outage of the store nor a pause of the observer makes a lease expire.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,7 +16,7 @@ use std::{
 
 use crate::store::{Member, MemberId, MemberKind};
 
-/// The longest gap between two own heartbeats after which the observation of others continues.
+/// The longest gap between two own heartbeats that does not restart the observation of others.
 const MAX_GAP: Duration = Duration::from_secs(3);
 
 /// The state of the membership.

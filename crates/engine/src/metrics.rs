@@ -1,7 +1,8 @@
-//! Metrics: counters without locks, written as Prometheus text (0.0.4).
+//! Metrics: lock-free counters and histograms, written as Prometheus text (0.0.4).
 //!
-//! Labels are closed sets: agents that are configured, operations, versions, states. Nothing that a
-//! caller can make up (a task, a tenant, a path) is ever one, so the number of series is bounded.
+//! Label values come from closed sets: configured agents, operations, versions, states. A value
+//! that callers can choose (a task, a tenant, a path) is never a label, so the number of series is
+//! bounded.
 
 use std::{
     fmt::{Display, Write},
@@ -13,23 +14,23 @@ use herald_protocol::TaskState;
 
 use crate::model::event::Entry;
 
-/// Something that only grows.
+/// A counter that only increases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     pub fn count(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many there have been.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How many observations were at most so large.
+/// A histogram: the number of observations per bucket, and their sum.
 #[derive(Debug)]
 pub struct Histogram {
     scale: &'static Scale,
@@ -37,16 +38,17 @@ pub struct Histogram {
     sum: AtomicU64,
 }
 
-/// The bounds of a histogram, in whole units.
+/// The bucket bounds of a histogram, in whole units.
 #[derive(Debug)]
 pub struct Scale {
     /// The upper bounds, ascending.
     pub bounds: &'static [u64],
-    /// How many units are one of what is written.
+    /// The number of units in one unit of the output, for example 1,000,000 for microseconds that
+    /// are written as seconds.
     pub units: u64,
 }
 
-/// From a quarter of a millisecond to ten seconds.
+/// Bounds from 0.25 milliseconds to 10 seconds.
 pub const LATENCY: Scale = Scale {
     bounds: &[
         250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
@@ -55,7 +57,7 @@ pub const LATENCY: Scale = Scale {
     units: MICROS,
 };
 
-/// From ten milliseconds to an hour.
+/// Bounds from 10 milliseconds to one hour.
 const WORK: Scale = Scale {
     bounds: &[10_000, 100_000, 1_000_000, 10_000_000, 60_000_000, 600_000_000, 3_600_000_000],
     units: MICROS,
@@ -66,7 +68,7 @@ const BATCH: Scale = Scale { bounds: &[1, 2, 4, 8, 16, 32, 64, 128, 256], units:
 const MICROS: u64 = 1_000_000;
 
 impl Histogram {
-    /// Without observations.
+    /// An empty histogram.
     pub fn new(scale: &'static Scale) -> Self {
         let counts = scale.bounds.iter().map(|_| AtomicU64::new(0)).chain([AtomicU64::new(0)]);
         Self { scale, counts: counts.collect(), sum: AtomicU64::new(0) }
@@ -80,18 +82,18 @@ impl Histogram {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// Adds a length of time, on a scale of microseconds.
+    /// Adds a duration, on a scale of microseconds.
     pub fn took(&self, time: Duration) {
         self.observe(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Whether nothing was observed.
+    /// True if nothing was observed.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|count| count.load(Ordering::Relaxed) == 0)
     }
 }
 
-/// The text that a scraper reads. What belongs to one metric is written in one go.
+/// The response to a scrape. All values of one metric must be written together.
 #[derive(Debug, Default)]
 pub struct Text(String);
 
@@ -105,8 +107,8 @@ impl Text {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// A value of the metric that was begun. Label values are names of our own, in which nothing
-    /// needs to be escaped.
+    /// Writes one value of the metric. Label values are not escaped: they come from closed sets
+    /// that contain no special characters.
     pub fn value(&mut self, name: &str, labels: &[Label<'_>], value: impl Display) {
         self.0.push_str(name);
         for (index, (label, text)) in labels.iter().enumerate() {
@@ -119,13 +121,13 @@ impl Text {
         let _ = writeln!(self.0, " {value}");
     }
 
-    /// A metric with one value.
+    /// Writes a metric with one value.
     pub fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
         self.metric(name, kind, help);
         self.value(name, &[], value);
     }
 
-    /// A histogram of the metric that was begun.
+    /// Writes a histogram of the metric.
     pub fn histogram(&mut self, name: &str, labels: &[Label<'_>], histogram: &Histogram) {
         let scaled = |value: u64| value as f64 / histogram.scale.units as f64;
         let bounds = histogram.scale.bounds.iter().map(|bound| scaled(*bound).to_string());
@@ -140,20 +142,20 @@ impl Text {
         self.value(&format!("{name}_count"), labels, total);
     }
 
-    /// All of it.
+    /// The complete text.
     pub fn finish(self) -> String {
         self.0
     }
 }
 
-/// What a store counts.
+/// Metrics of a store.
 #[derive(Debug)]
 pub struct StoreMetrics {
-    /// How long transactions took.
+    /// Durations of transactions.
     pub commits: Histogram,
-    /// How many writes shared one.
+    /// Numbers of writes per transaction.
     pub batches: Histogram,
-    /// Transactions that failed.
+    /// The number of failed transactions.
     pub errors: Counter,
 }
 
@@ -164,16 +166,16 @@ impl Default for StoreMetrics {
     }
 }
 
-/// What is counted about one agent.
+/// Metrics of one agent.
 #[derive(Debug)]
 pub(crate) struct AgentMetrics {
-    /// How often a task came into each state.
+    /// The number of changes of its tasks into each state.
     pub(crate) entered: [Counter; STATES],
-    /// How long its turns took.
+    /// Durations of its turns.
     pub(crate) turns: Histogram,
 }
 
-/// One for each, and one for none.
+/// The number of states, including the unspecified one.
 const STATES: usize = TaskState::ALL.len() + 1;
 
 impl Default for AgentMetrics {
@@ -183,8 +185,8 @@ impl Default for AgentMetrics {
 }
 
 impl AgentMetrics {
-    /// Counts the changes of state among these events of a task that was in `state`.
-    pub(crate) fn moved(&self, mut state: Option<TaskState>, entries: &[Entry]) {
+    /// Counts the state changes in these events of a task that was in `state`.
+    pub(crate) fn count_states(&self, mut state: Option<TaskState>, entries: &[Entry]) {
         for next in entries.iter().filter_map(|entry| entry.kind.state()) {
             if state.replace(next) != Some(next) {
                 self.entered[usize::from(next.number())].count();

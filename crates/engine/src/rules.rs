@@ -1,7 +1,7 @@
-//! The rules of a task: two pure functions and nothing else.
+//! Rules of a task: two pure functions.
 //!
-//! [`decide`] turns a wish into events or refuses it; [`apply`] folds one event into the task.
-//! Nothing else in the workspace changes a [`Task`].
+//! [`decide`] turns a command into an event or refuses it; [`apply`] adds one event to the task. No
+//! other code in the workspace changes a [`Task`].
 
 use std::sync::Arc;
 
@@ -18,47 +18,48 @@ pub use crate::model::{
     record::{Extent, Record},
 };
 
-/// What follows from a command: the events, and what then remains to be done.
+/// The result of a command: its event and the run state after it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// At most one event.
+    /// The event to append. A command causes at most one.
     pub event: Option<Event>,
-    /// The run after it.
+    /// The run state after the event.
     pub run: Run,
-    /// Whether the task becomes visible with it.
+    /// True if a hidden task becomes visible with the event.
     pub unhide: bool,
-    /// Whether the event has to keep [`within`] the limits. What begins or ends a turn always may.
+    /// True if the event must respect the limits of the task; see [`within`]. Events that begin or
+    /// end a turn are exempt, so that a full task can still end.
     pub limited: bool,
 }
 
-/// How large one task may grow.
+/// Limits of one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Events in its log.
+pub struct TaskLimits {
+    /// The maximum number of events in the log.
     pub events: u64,
-    /// Bytes in its log.
+    /// The maximum number of bytes in the log.
     pub bytes: u64,
-    /// Messages waiting for the agent.
+    /// The maximum number of messages that wait for the agent.
     pub unread: usize,
 }
 
-impl Default for Limits {
+impl Default for TaskLimits {
     fn default() -> Self {
         Self { events: 20_000, bytes: 32 << 20, unread: 64 }
     }
 }
 
-/// Decides what happens, given the task as it stands.
+/// Decides the result of a command for the current state of the task.
 pub fn decide(
     record: &Record,
     command: Command,
-    limits: &Limits,
+    limits: &TaskLimits,
     now: Timestamp,
 ) -> Result<Decision, Error> {
     if record.is_closed() {
         return Err(refuse_closed(record, &command));
     }
-    // A clock that was set back must not make the times of a task run backwards.
+    // If the clock was set back, the times of a task must not decrease.
     let now = record.task.status.timestamp.map_or(now, |last| now.max(last));
     let mut run = record.run.clone();
     let (mut unhide, mut limited) = (false, false);
@@ -107,7 +108,7 @@ pub fn decide(
         }
         Command::Take(after) => {
             let next = run.unread.iter().position(|seq| *seq > after);
-            // A hidden task has no event for it, and so no change of its version.
+            // A hidden task would get no event (see `working`), so its version would not change.
             match next.filter(|_| run.holder.is_some() && !record.hidden) {
                 None => None,
                 Some(next) => {
@@ -127,8 +128,8 @@ pub fn decide(
                 unhide = record.hidden;
             }
             let message = message.map(|message| with_ids(message, &record.task));
-            let words = message.as_ref().map(|words| (&words.parts[..], words.metadata.as_ref()));
-            check_content(words.unwrap_or_default())?;
+            let content = message.as_ref().map(|it| (&it.parts[..], it.metadata.as_ref()));
+            check_content(content.unwrap_or_default())?;
             check_content((&[], metadata.as_ref()))?;
             Some(Event::Status(status(state, message, now), metadata))
         }
@@ -138,11 +139,11 @@ pub fn decide(
         }
         Command::Reply(message) => {
             if !record.hidden {
-                return Err(broken("a task cannot be answered by a direct message"));
+                return Err(invalid("a task cannot be answered by a direct message"));
             }
             check_content((&message.parts, message.metadata.as_ref()))?;
             run = ended(run);
-            Some(Event::Reply(spoken(message, &record.task)))
+            Some(Event::Reply(as_direct_answer(message, &record.task)))
         }
         Command::Expire { since, message } => {
             let waits =
@@ -163,8 +164,8 @@ pub fn decide(
     Ok(Decision { event, run, unhide, limited })
 }
 
-/// Refuses an event of `size` bytes that the task has no room for.
-pub fn within(record: &Record, size: usize, limits: &Limits) -> Result<(), Error> {
+/// Refuses an event of `size` bytes that would exceed the limits of the task.
+pub fn within(record: &Record, size: usize, limits: &TaskLimits) -> Result<(), Error> {
     if record.head >= limits.events {
         let text = format!("the task has reached its limit of {} events", limits.events);
         return Err(Error::new(ErrorKind::LimitExceeded, text));
@@ -176,7 +177,8 @@ pub fn within(record: &Record, size: usize, limits: &Limits) -> Result<(), Error
     Ok(())
 }
 
-/// Folds one event of `size` bytes into the task. Total: what is in the log has happened.
+/// Adds one event of `size` bytes to the task. It cannot fail, because the event is already in the
+/// log.
 pub fn apply(record: &mut Record, event: Event, size: usize) {
     record.head += 1;
     record.bytes += size as u64;
@@ -202,7 +204,7 @@ pub fn apply(record: &mut Record, event: Event, size: usize) {
     }
 }
 
-/// A status message that is superseded becomes part of the conversation.
+/// Replaces the status. The message of the old status moves to the history.
 fn retire_status(task: &mut Task, next: TaskStatus) {
     let last = std::mem::replace(&mut task.status, next);
     if let Some(message) = last.message {
@@ -242,29 +244,30 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
         | Command::Write(_)
         | Command::Reply(_)
         | Command::Expire { .. }
-        | Command::Release => lost("the task has ended"),
+        | Command::Release => claim_lost("the task has ended"),
     };
     error.with("state", state)
 }
 
-/// Which state a report leads to. A turn that ends while a message is unread leaves a task that is
-/// neither done nor waiting for its caller: the next turn follows at once. Readers who wait for that
-/// message would take any other state for its outcome. A turn that stays with its question reads
-/// no other message before the answer, so its readers have to know of the question.
+/// The state of the task after its agent reported `state`. If a turn ends while a message is
+/// unread, the next turn begins at once, so the task is neither done nor waiting for its caller:
+/// readers that wait for the outcome of the unread message would take either state for it. If the
+/// turn continues (`stays`), it reads no other message before the answer, so readers must see the
+/// question.
 fn reported(record: &Record, state: TaskState, stays: bool) -> Result<TaskState, Error> {
     match state {
         TaskState::Working | TaskState::Completed | TaskState::Failed | TaskState::Rejected
             if stays =>
         {
-            Err(broken("an agent can wait for its caller only with a question"))
+            Err(invalid("an agent can wait for its caller only with a question"))
         }
         TaskState::Unspecified | TaskState::Submitted | TaskState::Canceled => {
-            Err(broken("an agent cannot report this state"))
+            Err(invalid("an agent cannot report this state"))
         }
         TaskState::Completed | TaskState::InputRequired | TaskState::AuthRequired
             if record.hidden =>
         {
-            Err(broken("a direct answer must be one message"))
+            Err(invalid("a direct answer must be one message"))
         }
         TaskState::Completed | TaskState::InputRequired | TaskState::AuthRequired
             if !stays && !record.run.unread.is_empty() =>
@@ -282,17 +285,18 @@ fn reported(record: &Record, state: TaskState, stays: bool) -> Result<TaskState,
 
 fn checked(record: &Record, mut chunk: Chunk) -> Result<Chunk, Error> {
     if record.hidden {
-        return Err(broken("a direct answer has no artifacts"));
+        return Err(invalid("a direct answer has no artifacts"));
     }
     if chunk.artifact.artifact_id.is_empty() || chunk.artifact.parts.is_empty() {
-        return Err(broken("an artifact needs an id and at least one part"));
+        return Err(invalid("an artifact needs an id and at least one part"));
     }
     check_content((&chunk.artifact.parts, chunk.artifact.metadata.as_ref()))?;
     chunk.append = chunk.append && record.has_artifact(&chunk.artifact);
     Ok(chunk)
 }
 
-/// The `working` that opens a turn, unless the task is hidden: a direct answer has no states.
+/// The `working` status that begins a turn. A hidden task has none, because a direct answer has no
+/// states.
 fn working(record: &Record, now: Timestamp) -> Option<Event> {
     let status = status(TaskState::Working, None, now);
     (!record.hidden).then_some(Event::Status(status, None))
@@ -302,13 +306,13 @@ fn status(state: TaskState, message: Option<Arc<Message>>, now: Timestamp) -> Ta
     TaskStatus { state, message, timestamp: Some(now) }
 }
 
-/// A new claim. The epoch fences off whoever held the turn before.
+/// Claims the turn for `holder`. The new epoch fences off the previous holder.
 fn claim(run: &mut Run, holder: MemberId) {
     run.epoch += 1;
     run.holder = Some(holder);
 }
 
-/// The end of a claim. The epoch fences off whoever held it.
+/// Releases the claim. The new epoch fences off the holder.
 fn release(run: &mut Run) {
     run.epoch += 1;
     run.holder = None;
@@ -321,7 +325,7 @@ fn ended(mut run: Run) -> Run {
     run
 }
 
-/// A message of a task carries the task's names. One that carries them already is not copied.
+/// The message with the ids of its task. A message that has them already is not copied.
 fn with_ids(mut message: Arc<Message>, task: &Task) -> Arc<Message> {
     let named = message.task_id.as_ref() == Some(&task.id)
         && message.context_id.as_ref() == Some(&task.context_id);
@@ -333,8 +337,8 @@ fn with_ids(mut message: Arc<Message>, task: &Task) -> Arc<Message> {
     message
 }
 
-/// A direct answer belongs to a conversation but to no task.
-fn spoken(mut message: Arc<Message>, task: &Task) -> Arc<Message> {
+/// The message of a direct answer: it has the id of its context and no task id.
+fn as_direct_answer(mut message: Arc<Message>, task: &Task) -> Arc<Message> {
     let named = message.role == Role::Agent
         && message.task_id.is_none()
         && message.context_id.as_ref() == Some(&task.context_id);
@@ -347,26 +351,26 @@ fn spoken(mut message: Arc<Message>, task: &Task) -> Arc<Message> {
     message
 }
 
-/// Refuses content that could not be read again, or that takes far more memory than bytes.
+/// Refuses content that could not be decoded again, or that takes far more memory than its bytes.
 fn check_content((parts, metadata): (&[Part], Option<&Metadata>)) -> Result<(), Error> {
     if parts.len() > MAX_PARTS {
         let text = format!(
             "the agent sent {} parts at once; at most {MAX_PARTS} are allowed",
             parts.len()
         );
-        return Err(broken(&text));
+        return Err(invalid(&text));
     }
     if is_too_deep(parts, metadata) {
-        return Err(broken("what the agent says is nested too deeply"));
+        return Err(invalid("the content of the agent is nested too deeply"));
     }
     Ok(())
 }
 
-fn broken(text: &str) -> Error {
+fn invalid(text: &str) -> Error {
     Error::new(ErrorKind::InvalidAgentResponse, text)
 }
 
-/// What a writer hears that no longer has the task.
-fn lost(text: &str) -> Error {
+/// The error of a writer that no longer holds the task.
+fn claim_lost(text: &str) -> Error {
     Error::new(ErrorKind::UnsupportedOperation, text)
 }

@@ -2,52 +2,56 @@
 
 use std::time::Duration;
 
-use crate::rules::Limits;
+use crate::rules::TaskLimits;
 
-/// How the engine behaves.
+/// Settings of an engine.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How large one task may grow. Its bytes are at most a third of `memory`, so that every task can
-    /// be read again.
-    pub limits: Limits,
-    /// About how many bytes of tasks are held in memory: a fourth by requests on their way into the
-    /// log, a fourth by turns, an eighth by the earlier tasks that they are given, an eighth by large
-    /// tasks while they are read, and a fourth for the tasks that were used last. Requests and turns
-    /// beyond that wait; everything else is read when it is needed.
+    /// Limits of one task. Its bytes are at most a third of `memory`, so that every task can be
+    /// read again.
+    pub limits: TaskLimits,
+    /// The approximate number of bytes that tasks take in memory: a quarter for requests until they
+    /// are stored, a quarter for running turns, an eighth for the conversation histories of turns,
+    /// an eighth for large tasks while they are read, and a quarter for the tasks that were used
+    /// last. Requests and turns beyond it wait; other tasks are read from the store when they are
+    /// needed.
     pub memory: u64,
-    /// How long a blocking send waits before it returns the unsettled task.
+    /// The longest wait of a blocking send. After it the caller gets the task in its current state.
     pub send_wait: Duration,
-    /// Whether cancelling a cancelled task returns it instead of refusing.
+    /// True if cancelling a canceled task returns the task instead of an error.
     pub repeat_cancel: bool,
-    /// Remove tasks that ended so long ago.
+    /// Tasks are removed this long after they ended. `None` keeps them.
     pub keep_for: Option<Duration>,
-    /// Keep at most so many tasks per tenant.
+    /// The maximum number of tasks per tenant. The oldest finished tasks are removed first.
     pub keep_tasks: Option<u64>,
-    /// Keep at most so many bytes of log per tenant.
+    /// The maximum bytes of logs per tenant. The oldest finished tasks are removed first.
     pub keep_bytes: Option<u64>,
     /// The name of this node among the members of the store.
     pub node: String,
     /// The time between two heartbeats.
     pub heartbeat_every: Duration,
-    /// A member that sends no heartbeat for so long is declared dead, and others take over its turns.
+    /// The time without a heartbeat after which a member is declared dead and other members take
+    /// over its turns.
     pub lease: Duration,
     /// The tasks of an agent that no member serves fail after this time.
     pub unserved_after: Duration,
-    /// How long a caller waits for its write. The write itself goes on.
+    /// The longest time that a caller waits for its write. After it the caller gets an error, but
+    /// the write still completes.
     pub commit_wait: Duration,
-    /// How often to look for what has expired.
+    /// The time between two sweeps for expired tasks.
     pub sweep_every: Duration,
-    /// Whether the debug log shows what callers and agents say, or only how much.
+    /// True if the debug log contains the text of messages; otherwise it contains only their
+    /// length.
     pub log_content: bool,
-    /// The share of new traces that is recorded, from 0 to 1. Without it there are no spans of our
-    /// own, and agents get the trace that callers sent.
+    /// The ratio of new traces that are sampled, from 0 to 1. `None` turns tracing off: the engine
+    /// makes no spans, and agents get the trace context that the caller sent.
     pub trace: Option<f64>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            limits: Limits::default(),
+            limits: TaskLimits::default(),
             memory: 256 << 20,
             send_wait: Duration::from_secs(600),
             repeat_cancel: false,

@@ -19,29 +19,29 @@ pub use crate::model::{
     cause::{Actor, Cause},
     event::{Entry, Kind},
     key::{Conversation, Key, Owner, Scope},
-    member::{Member, MemberId, MemberKind, Membership},
+    member::{HeartbeatReply, Member, MemberId, MemberKind},
     record::Header,
-    run::{Epoch, Run, Version},
+    run::{Epoch, Run, TaskVersion},
 };
 pub use change::{Change, Changes};
 
-/// A logged event with what is known about its commit.
+/// A stored event, with the data of its commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
     /// The event.
     pub entry: Entry,
-    /// Its position among the events of all tasks.
+    /// The position among the events of all tasks.
     pub position: Position,
-    /// When it became durable; none for events that are older than this record.
+    /// The time of the commit; `None` for events of a schema that did not record it.
     pub at: Option<Timestamp>,
-    /// Who caused it; none for events that are older than this record.
+    /// The cause; `None` for events of a schema that did not record it.
     pub cause: Option<Cause>,
 }
 
-/// Some events in order, and whether any can follow them.
+/// A page of the log of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Page {
-    /// The events.
+pub struct LogPage {
+    /// The events, in order.
     pub entries: Vec<Entry>,
     /// True if no event can follow.
     pub closed: bool,
@@ -50,39 +50,39 @@ pub struct Page {
 /// A task with something to do that no living member holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
-    /// Which task.
+    /// The task.
     pub key: Key,
-    /// Its epoch. A claim that finds another one was overtaken.
+    /// The epoch of the task. A claim fails if the task has another epoch by then.
     pub epoch: Epoch,
-    /// The dead member whose turn was cut off, if there is one.
+    /// The dead member that held the turn, if there is one.
     pub holder: Option<MemberId>,
 }
 
-/// A position in the order in which the events of all tasks were committed. Positions grow and are
-/// never given out twice; there may be any number of them between two events.
+/// Position of an event in the order of all commits. Positions grow, are never used twice, and may
+/// have gaps.
 pub type Position = u64;
 
 /// Query of the events of all tasks in a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedQuery {
-    /// Whose.
+    /// The owners whose events are returned.
     pub scope: Scope,
-    /// Only those of this agent's tasks.
+    /// Only events of this agent's tasks.
     pub agent: Option<AgentName>,
-    /// Only those of these tasks; empty means of all.
+    /// Only events of these tasks; empty means of all tasks.
     pub tasks: Vec<TaskId>,
-    /// Strictly after this; `None` asks only where the end is.
+    /// Only events after this position. `None` returns no events, only the current end.
     pub after: Option<Position>,
-    /// At most so many; fewer when they are large.
+    /// The maximum number of events. A page of large events has fewer.
     pub limit: usize,
 }
 
-/// One event and where it belongs.
+/// One event of a feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedEntry {
-    /// Its position among the events of all tasks.
+    /// The position among the events of all tasks.
     pub position: Position,
-    /// Its task.
+    /// The task of the event.
     pub key: Key,
     /// The agent of that task.
     pub agent: AgentName,
@@ -93,17 +93,17 @@ pub struct FeedEntry {
 /// One page of a feed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeedPage {
-    /// The matching events. May be empty before the end.
+    /// The matching events. A page before the end may be empty.
     pub entries: Vec<FeedEntry>,
     /// The last position that was examined. At the end it equals the position of the query.
     pub reached: Position,
 }
 
-/// The task as it stood after some event, in pieces so that lists can leave artifacts unread.
-/// Each piece is the 1.0 JSON of that member; empty means the member is absent.
+/// A task as it was after some event, in pieces, so that lists need not read the artifacts. Each
+/// piece is the 1.0 JSON of one member of the task; an empty piece means that the member is absent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Snapshot {
-    /// The last event it contains.
+    /// The sequence number of the last event that it contains.
     pub seq: Seq,
     /// `status`.
     pub status: Bytes,
@@ -115,12 +115,12 @@ pub struct Snapshot {
     pub artifacts: Bytes,
 }
 
-/// Everything stored of one task: a snapshot and the events since.
+/// The stored form of one task: a snapshot and the events after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// Its header.
+    /// The header.
     pub header: Header,
-    /// The last event in its log.
+    /// The sequence number of the last event in the log.
     pub head: Seq,
     /// The latest snapshot, if one was written.
     pub snapshot: Option<Snapshot>,
@@ -131,25 +131,26 @@ pub struct Stored {
 /// The answer to a load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loaded {
-    /// The task is still at the known version.
+    /// The task is at the known version.
     Same,
-    /// The task has moved on from the known version.
+    /// The task changed since the known version.
     More {
-        /// Its header. The `bytes` are those of the events in `since` alone: what came before is known.
+        /// The header. Its `bytes` count only the events in `since`, because the caller knows the
+        /// earlier ones.
         header: Header,
-        /// The last event in its log.
+        /// The sequence number of the last event in the log.
         head: Seq,
         /// The events after the known version.
         since: Vec<Entry>,
     },
-    /// Everything stored of it.
+    /// The whole task.
     Whole(Stored),
-    /// There is no such task, or no longer.
+    /// The task does not exist.
     Gone,
 }
 
 impl Loaded {
-    /// The task, if it was read as a whole, as it is for a caller that knew no version.
+    /// The whole task, for a caller that passed no known version.
     pub fn whole(self) -> Option<Stored> {
         match self {
             Self::Whole(stored) => Some(stored),
@@ -158,163 +159,173 @@ impl Loaded {
     }
 }
 
-/// Idempotency key of a send, with which a retry finds the first send's task. Kept as long as the task.
+/// Idempotency key of a send. A repeated send with the same key finds the task of the first one.
+/// Kept as long as that task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dedup {
     /// The hash of owner, agent and key.
     pub key: [u8; 32],
-    /// The hash of what was sent.
+    /// The hash of the message.
     pub content: [u8; 32],
 }
 
 /// The result of an earlier send with the same key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Original {
-    /// The task it created or continued.
+    /// The task that the send created or continued.
     pub task: TaskId,
-    /// Its [`Kind::Received`] entry.
+    /// The sequence number of its [`Kind::Received`] entry.
     pub seq: Seq,
-    /// The hash of what was sent then.
+    /// The hash of its message.
     pub content: [u8; 32],
 }
 
-/// One write of one task, all or nothing.
+/// An atomic write of one task.
 #[derive(Debug, Clone)]
 pub struct Append {
-    /// Which task.
+    /// The task.
     pub key: Key,
-    /// The version for which the caller decided; the head zero means that the task must not exist.
-    pub expect: Version,
-    /// The writer's claim, if it writes under one: refused when a newer claim exists.
+    /// The version for which the write was decided. A head of zero means that the task must not
+    /// exist.
+    pub expect: TaskVersion,
+    /// The epoch of the writer's claim, if it has one. The write is refused if the task has another
+    /// epoch.
     pub fence: Option<Epoch>,
-    /// The member that writes. A dead one is refused.
+    /// The member that writes. A dead member is refused.
     pub writer: MemberId,
     /// The header after the events.
     pub header: Header,
-    /// The events, numbered from `expect.head + 1`. May be empty when only the run changes.
+    /// The events, numbered from `expect.head + 1`. Empty if only the run state changes.
     pub events: Vec<(Kind, Bytes)>,
-    /// The whole task after the events, written at the end and at some pauses.
+    /// A snapshot of the task after the events: at the end of a task and at some of its pauses.
     pub snapshot: Option<Snapshot>,
-    /// Registers the first event as the outcome of this key, unless the key is taken.
+    /// An idempotency key that names the first event. The write is refused if the key is taken.
     pub dedup: Option<Dedup>,
-    /// Who causes it. Stored with the first event, if it is a caller or an operator.
+    /// The cause. Stored with the first event, if the actor is a caller or an operator.
     pub cause: Cause,
 }
 
 /// Query of a list of tasks, newest status first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
-    /// Whose.
+    /// The owners whose tasks are listed.
     pub scope: Scope,
-    /// Only this agent's.
+    /// Only tasks of this agent.
     pub agent: Option<AgentName>,
-    /// Only this conversation's.
+    /// Only tasks of this conversation.
     pub context: Option<ContextId>,
-    /// Only in this state.
+    /// Only tasks in this state.
     pub state: Option<TaskState>,
-    /// Only with a status this new or newer.
+    /// Only tasks whose status changed at this time or later.
     pub since: Option<Timestamp>,
-    /// Strictly after this cursor.
+    /// Only tasks after this cursor.
     pub after: Option<ListCursor>,
-    /// At most so many; fewer when they are large.
+    /// The maximum number of tasks. A page of large tasks has fewer.
     pub limit: usize,
-    /// True to read artifacts.
+    /// True if artifacts are read.
     pub artifacts: bool,
 }
 
-/// The tasks of a conversation to read as its history.
+/// Query of a conversation history: the newest tasks of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryQuery {
-    /// Whose.
+    /// The owner.
     pub owner: Owner,
-    /// The agent they belong to.
+    /// The agent of the tasks.
     pub agent: AgentName,
-    /// Their conversation.
+    /// The conversation.
     pub context: ContextId,
-    /// At most so many of the newest.
+    /// The maximum number of tasks; the newest are returned.
     pub tasks: usize,
-    /// At most so many bytes of the newest.
+    /// The maximum number of bytes of these tasks.
     pub bytes: usize,
 }
 
-/// Position in the order of a list: the next page starts after it.
+/// Cursor of a list. The next page starts after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListCursor {
     /// The status time of the task at the cursor.
     pub changed: Timestamp,
-    /// Orders tasks of the same time. Its meaning is internal to the store.
+    /// Orders tasks with the same time. Its meaning is internal to the store.
     pub row: i64,
 }
 
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listing {
-    /// The tasks. Without artifacts asked for, snapshots leave them out.
+    /// The tasks. Their snapshots have no artifacts unless the query asked for them.
     pub tasks: Vec<(Key, Stored)>,
     /// The cursor of the next page, if there is one.
     pub next: Option<ListCursor>,
-    /// How many tasks match on all pages.
+    /// The number of matching tasks on all pages.
     pub total: u64,
 }
 
-/// Limits of finished tasks that are kept. Each limit applies.
+/// Retention limits of finished tasks. Each limit applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
-    /// Remove tasks that ended before this.
+    /// Tasks that ended before this time are removed.
     pub ended_before: Option<Timestamp>,
-    /// Keep at most so many tasks per tenant.
+    /// The maximum number of tasks per tenant.
     pub tasks: Option<u64>,
-    /// Keep at most so many bytes of log per tenant.
+    /// The maximum bytes of logs per tenant.
     pub bytes: Option<u64>,
 }
 
 /// Errors of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
-    /// The task is not at [`Append::expect`]: another writer was first. Read and decide again.
+    /// The task is not at [`Append::expect`], because another writer was first. Read the task and
+    /// decide again.
     Conflict,
-    /// A newer claim exists; the writer has lost the task.
+    /// The task has a newer claim than the writer's.
     Fenced,
-    /// The writer is not a living member, or no longer one. It must stop its turns and join again.
+    /// The writer is not a living member. It must stop its turns and join again.
     NotMember,
-    /// Another turn of the conversation runs, and the agent is serial. It is due once that has stopped.
+    /// Another turn of the conversation runs, and the agent is serial. The task is due once that
+    /// turn has stopped.
     Locked,
     /// The idempotency key is taken.
     Duplicate(Original),
-    /// The store cannot be used now: the disk is full, read-only or gone. The text is for the log.
+    /// The store cannot be used now, for example because the disk is full, read-only or gone. The
+    /// text is for the log.
     Unavailable(String),
     /// Stored data cannot be read. The text is for the log.
     Corrupt(String),
-    /// The task has so many bytes, which is more than the caller's limit.
+    /// The task has this many bytes, which is more than the limit of the read.
     TooLarge(u64),
 }
 
-/// Durable tasks. Whatever [`Store::append`] returned `Ok` for survives a power cut.
+/// Durable storage of tasks. A write for which [`Store::append`] returned `Ok` survives a power
+/// failure.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Writes events, header, snapshot and key in one transaction, if the writer lives, the claim still
-    /// stands and the task is still at `expect`, in this order. The only write of task state. Returns
-    /// the new head.
+    /// Writes events, header, snapshot and idempotency key in one transaction. It checks, in this
+    /// order, that the writer is a living member, that its claim is current and that the task is at
+    /// `expect`. This is the only write of task state. Returns the new head.
     async fn append(&self, append: Append) -> Result<Seq, StoreError>;
 
-    /// One task, or what has changed of it since a known version. More than `limit` bytes of events are
-    /// not read: [`StoreError::TooLarge`] tells how many, so that the caller can reserve memory first.
+    /// Reads a task, or its changes since the version `known`. It reads at most `limit` bytes of
+    /// events: for more it returns [`StoreError::TooLarge`] with the size, so that the caller can
+    /// reserve memory first.
     ///
-    /// A task that retention has removed may be created again under its id. It then has another time of
-    /// creation.
+    /// A task that retention removed may be created again under the same id. Its time of creation
+    /// then differs.
     async fn load(
         &self,
         key: &Key,
-        known: Option<Version>,
+        known: Option<TaskVersion>,
         limit: u64,
     ) -> Result<Loaded, StoreError>;
 
-    /// Events strictly after `after`, in order; empty and closed for an unknown task. A page of big
-    /// events may end before `limit`: only `closed` says that nothing follows.
-    async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError>;
+    /// Reads the events of a task after `after`, in order. A page of large events may end before
+    /// `limit`: only `closed` means that no event can follow. An unknown task has an empty, closed
+    /// log.
+    async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<LogPage, StoreError>;
 
-    /// Events strictly after `after`, in order, with their times and causes; empty for an unknown task.
-    /// A page of big events may end before `limit`: only an empty one is the end.
+    /// Reads the events of a task after `after`, in order, with their times and causes. A page of
+    /// large events may end before `limit`: only an empty page is the end. An unknown task has an
+    /// empty log.
     async fn read_log(
         &self,
         key: &Key,
@@ -322,42 +333,44 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<LogEntry>, StoreError>;
 
-    /// Events of all tasks in the scope, in the order in which they were committed, without those of
-    /// hidden logs. One step looks at a bounded number of events, whosever they are.
+    /// Reads events of all tasks in the scope, in the order of their commits, without those of
+    /// hidden logs. One call examines a bounded number of events, including events outside the
+    /// scope.
     ///
-    /// The feed of one owner passes over the events of others at no cost. That of a tenant reads past
-    /// them.
+    /// The feed of one owner skips the events of other owners at no cost. The feed of a tenant
+    /// reads past them.
     async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError>;
 
-    /// One page of the tasks in the scope. The cost grows with the number of owners in the scope, never
-    /// with the number of tasks.
+    /// Reads one page of the tasks in the scope. The cost grows with the number of owners in the
+    /// scope, not with the number of tasks.
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError>;
 
-    /// The newest idle tasks of a conversation, in the order in which they were accepted, without
+    /// Reads the newest idle tasks of a conversation, in the order of their acceptance, without
     /// hidden logs.
     async fn conversation_history(
         &self,
         query: HistoryQuery,
     ) -> Result<Vec<(TaskId, Stored)>, StoreError>;
 
-    /// The agents that have tasks with something to do and that no living member serves.
+    /// The agents with active tasks that no living member serves.
     async fn agents_unserved(&self) -> Result<Vec<AgentName>, StoreError>;
 
-    /// Tasks of an agent with something to do that no living member holds, oldest first.
+    /// The active tasks of an agent that no living member holds, oldest first.
     async fn due(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError>;
 
-    /// Makes an agent serial: from now on the store keeps its waiting tasks in the order of their
-    /// messages, for [`Store::next_serial`], and every claim locks its conversation. A claim is refused
-    /// with [`StoreError::Locked`] while the conversation is locked, also by the same member.
+    /// Makes an agent serial. From now on the store keeps its waiting tasks in the order of their
+    /// messages, for [`Store::next_serial`], and every claim locks the conversation of its task. A
+    /// claim is refused with [`StoreError::Locked`] while the conversation is locked, even by the
+    /// same member.
     async fn enable_serial(&self, agent: &AgentName) -> Result<(), StoreError>;
 
     /// As [`Store::due`], but in the order in which the waiting messages were accepted, and without
-    /// locked conversations. Call [`Store::enable_serial`] for the agent first. The cost depends
-    /// neither on the number of waiting tasks nor on the number of conversations.
+    /// tasks of locked conversations. The agent must be serial; see [`Store::enable_serial`]. The
+    /// cost depends neither on the number of waiting tasks nor on the number of conversations.
     async fn next_serial(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError>;
 
-    /// Frees a conversation once the agent of its turn has stopped. Nothing happens unless `me` has
-    /// locked it.
+    /// Unlocks a conversation after the agent of its turn has stopped. No effect unless `me` holds
+    /// the lock.
     async fn unlock_conversation(
         &self,
         agent: &AgentName,
@@ -368,8 +381,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The result of an earlier send with this idempotency key.
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError>;
 
-    /// Tasks that have been paused since before `before`, oldest first, each with the time of its status,
-    /// so that its end can be made conditional on that.
+    /// Tasks that have waited for their callers since before `before`, oldest first, each with the
+    /// time of its status, so that a timeout can be conditional on that time.
     async fn paused(
         &self,
         agent: &AgentName,
@@ -377,55 +390,55 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<(Key, Timestamp)>, StoreError>;
 
-    /// Removes up to `limit` finished tasks that retention no longer keeps, the oldest first, with
-    /// their events, keys, times and causes. Returns how many it removed.
+    /// Removes up to `limit` finished tasks by the retention limits, the oldest first, with their
+    /// events, idempotency keys, times and causes. Returns the number of removed tasks.
     async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError>;
 
-    /// Joins the members under a fresh id. Only members can write.
+    /// Adds a member under a new id. Only members can write.
     async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError>;
 
-    /// Says which agents a member serves, in place of what it said before.
-    /// [`StoreError::NotMember`] if it is dead.
+    /// Replaces the agents that a member serves. [`StoreError::NotMember`] if the member is dead.
     async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError>;
 
-    /// Counts a heartbeat of a member and returns every living member. [`StoreError::NotMember`] if it
-    /// is dead. It costs no write to a disk.
-    async fn heartbeat(&self, me: MemberId) -> Result<Membership, StoreError>;
+    /// Counts a heartbeat of a member and returns all living members. [`StoreError::NotMember`] if
+    /// the member is dead. A heartbeat writes nothing to the disk.
+    async fn heartbeat(&self, me: MemberId) -> Result<HeartbeatReply, StoreError>;
 
-    /// Declares a member dead if its heartbeat is still `seen`, and makes everything due that it held.
-    /// Its conversations are free. Returns false if it lives on, or was dead before.
+    /// Declares a member dead if its heartbeat counter is still `seen`. Everything that it held is
+    /// due, and its conversations are unlocked. Returns false if the member is alive or was dead
+    /// before.
     async fn mark_dead(&self, member: MemberId, seen: u64) -> Result<bool, StoreError>;
 
-    /// Leaves: everything that the member held is due at once, and its conversations are free.
+    /// Removes a member. Everything that it held is due, and its conversations are unlocked.
     async fn leave(&self, me: MemberId) -> Result<(), StoreError>;
 
     /// Checks that a write would succeed now.
     async fn probe(&self) -> Result<(), StoreError>;
 
-    /// True from the moment at which a second node joined, for as long as the store is open: what is
-    /// in memory may then be older than the store.
+    /// True if two nodes have been members at the same time since the store was opened. A cached
+    /// record may then be older than the stored one.
     fn is_shared(&self) -> bool;
 
-    /// Subscribes to what members other than `me` change from now on. A change may be told twice, or
-    /// late, but is not told before it can be read.
+    /// Subscribes to the changes that members other than `me` make from now on. A change may be
+    /// delivered twice or late, but never before it can be read.
     fn changes(&self, me: MemberId) -> Changes;
 
-    /// Its metrics, if it has any.
+    /// The metrics of the store, if it has any.
     fn metrics(&self) -> Option<&StoreMetrics> {
         None
     }
 
-    /// True if the data survives the end of this process.
+    /// True if the data survives the end of the process.
     fn is_durable(&self) -> bool {
         true
     }
 
-    /// A secret that lives as long as the store, for signing page tokens.
+    /// A secret that is stored with the data, for signing page tokens.
     fn secret(&self) -> [u8; 32];
 }
 
 impl StoreError {
-    /// The same, with the task that cannot be read.
+    /// The same error, with the id of the task that cannot be read.
     pub(crate) fn of(self, task: &TaskId) -> Self {
         match self {
             Self::Corrupt(cause) => Self::Corrupt(format!("task {task}: {cause}")),
@@ -458,14 +471,14 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {}
 
 impl Snapshot {
-    /// Its bytes.
+    /// The bytes of all pieces.
     pub fn size(&self) -> usize {
         self.status.len() + self.history.len() + self.metadata.len() + self.artifacts.len()
     }
 }
 
 impl Stored {
-    /// Its bytes, the header aside.
+    /// The bytes of the snapshot and the events, without the header.
     pub fn size(&self) -> usize {
         let since: usize = self.since.iter().map(|entry| entry.body.len()).sum();
         since + self.snapshot.as_ref().map_or(0, Snapshot::size)

@@ -8,7 +8,7 @@ use crate::{
     metrics::{Label, Text},
 };
 
-/// How many waiting tasks are counted per agent; beyond it there are at least so many.
+/// The highest number of waiting tasks that is counted per agent.
 const WAITING: usize = 1000;
 
 impl Engine {
@@ -23,7 +23,7 @@ impl Engine {
         self.core.has_spans()
     }
 
-    /// Writes what the engine and its store have counted.
+    /// Writes the metrics of the engine and its store.
     pub async fn write_metrics(&self, text: &mut Text) {
         let core = &self.core;
         let agents = core.registry.snapshot();
@@ -46,11 +46,11 @@ impl Engine {
         }
         let name = "herald_tasks_waiting";
         text.metric(name, "gauge", "Tasks that wait for a free permit of their agent, up to 1000.");
-        // Every node would count the same tasks, so one of them does.
+        // All nodes see the same waiting tasks, so only the leader reports them.
         let counted = if core.membership.is_leader() { &agents[..] } else { &[] };
         for runtime in counted {
             let due = core.store.due(&runtime.profile.name, WAITING);
-            // A store in trouble shows in its own metrics.
+            // A store that fails has its own metrics for that.
             if let Ok(due) = due.await {
                 text.value(name, &[agent(runtime)], due.len());
             }

@@ -9,7 +9,7 @@ const MAC_BYTES: usize = 16;
 const FILTER_BYTES: usize = 8;
 const TOKEN_BYTES: usize = 8 + 8 + FILTER_BYTES + MAC_BYTES;
 
-/// The token of `cursor` in the list that `query` describes.
+/// The token of `cursor` in the list of `query`.
 pub(crate) fn encode(secret: &[u8; 32], query: &ListQuery, cursor: ListCursor) -> String {
     let mut bytes = Vec::with_capacity(TOKEN_BYTES);
     bytes.extend_from_slice(&cursor.changed.as_millis().to_be_bytes());
@@ -20,7 +20,8 @@ pub(crate) fn encode(secret: &[u8; 32], query: &ListQuery, cursor: ListCursor) -
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The cursor a token names. It must be ours and for the same filters.
+/// The cursor of a token. Refuses a token that this store did not sign, or that belongs to another
+/// query.
 pub(crate) fn decode(
     secret: &[u8; 32],
     query: &ListQuery,
@@ -31,20 +32,20 @@ pub(crate) fn decode(
     let bytes: [u8; TOKEN_BYTES] = bytes.try_into().map_err(|_| invalid())?;
     let (signed, given) = bytes.split_at(TOKEN_BYTES - MAC_BYTES);
     let (numbers, filters) = signed.split_at(16);
-    // blake3's own comparison takes the same time wherever the difference is.
+    // The comparison of `blake3::Hash` takes constant time.
     let expected = blake3::Hash::from_bytes(widen(&mac(secret, signed)));
     if expected != blake3::Hash::from_bytes(widen(given)) || filters != filter(query) {
         return Err(invalid());
     }
     let number = |at: usize| {
-        i64::from_be_bytes(numbers[at..at + 8].try_into().expect("eight bytes are eight bytes"))
+        i64::from_be_bytes(numbers[at..at + 8].try_into().expect("the slice has eight bytes"))
     };
     Ok(ListCursor { changed: Timestamp::from_millis(number(0)), row: number(8) })
 }
 
 fn mac(secret: &[u8; 32], bytes: &[u8]) -> [u8; MAC_BYTES] {
     let hash = blake3::keyed_hash(secret, bytes);
-    hash.as_bytes()[..MAC_BYTES].try_into().expect("a hash is longer than the code")
+    hash.as_bytes()[..MAC_BYTES].try_into().expect("a hash is longer than the MAC")
 }
 
 fn widen(code: &[u8]) -> [u8; 32] {
@@ -53,14 +54,15 @@ fn widen(code: &[u8]) -> [u8; 32] {
     wide
 }
 
-/// What the token is bound to: whose list it is and every filter, but not the page size.
+/// The hash of the scope and all filters, which the token is bound to. The page size may change
+/// between pages.
 fn filter(query: &ListQuery) -> [u8; FILTER_BYTES] {
     let mut hasher = blake3::Hasher::new();
     let mut add = |text: &str| {
         hasher.update(&(text.len() as u64).to_be_bytes());
         hasher.update(text.as_bytes());
     };
-    // Each scope adds another number of texts, so that no two of them are hashed alike.
+    // Each scope adds a different number of texts, so that no two scopes have the same hash.
     match &query.scope {
         Scope::Own(owner) => {
             add(owner.tenant.as_str());
@@ -74,7 +76,7 @@ fn filter(query: &ListQuery) -> [u8; FILTER_BYTES] {
     add(query.state.map_or("", |state| state.proto_name()));
     add(&query.since.map(|since| since.to_string()).unwrap_or_default());
     let hash = hasher.finalize();
-    hash.as_bytes()[..FILTER_BYTES].try_into().expect("a hash is longer than that")
+    hash.as_bytes()[..FILTER_BYTES].try_into().expect("a hash is longer than the prefix")
 }
 
 #[cfg(test)]
@@ -96,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_only_our_own_tokens_are_taken() {
+    fn fuzz_only_signed_page_tokens_are_accepted() {
         let secret = [7; 32];
         let cursor = ListCursor { changed: Timestamp::from_millis(1_700_000_000_000), row: 42 };
         let ours = encode(&secret, &query(), cursor);

@@ -1,9 +1,8 @@
 //! Trace spans of calls and turns.
 //!
-//! A span's place in its trace is data that travels with the message, so that it outlives queues
-//! and restarts. The `tracing` spans of calls and turns carry it in two fields, `trace` (the span
-//! itself, as a `traceparent`) and `parent` (the span it belongs to), from which whoever exports
-//! them takes it.
+//! The trace context of a message is stored with the message, so that it survives queues and
+//! restarts. The `tracing` spans of calls and turns have two fields for exporters: `trace` (the
+//! span itself, as a `traceparent`) and `parent` (its parent span).
 
 use std::num::{NonZeroU64, NonZeroU128};
 
@@ -14,23 +13,25 @@ use uuid::Uuid;
 use crate::{core::Core, rules::Record, store::Key};
 
 impl Core {
-    /// The place of a new span below `parent`. Without tracing there are no spans of our own, and
-    /// what the caller sent is passed on as it is.
+    /// The context of a new span below `parent`. If tracing is off, there is no new span, and the
+    /// caller's context is returned unchanged.
     pub(crate) fn span_below(&self, parent: Option<&TraceContext>) -> Option<TraceContext> {
         let Some(ratio) = self.settings.trace else { return parent.cloned() };
         let random = Uuid::new_v4().as_u64_pair();
-        // Some bits of a UUID are always the same; each half has others.
+        // Some bits of a UUID are constant. They differ between the two halves, so the XOR of both
+        // has none.
         let span = NonZeroU64::new(random.1 ^ random.0.rotate_left(32)).unwrap_or(NonZeroU64::MIN);
         Some(match parent {
             Some(parent) => parent.child(span),
             None => {
                 let trace = NonZeroU128::new(Uuid::new_v4().as_u128()).unwrap_or(NonZeroU128::MIN);
-                TraceContext { trace, span, sampled: is_chosen(trace, ratio), state: None }
+                TraceContext { trace, span, sampled: is_sampled(trace, ratio), state: None }
             }
         })
     }
 
-    /// Whether spans are worth what they cost: somebody exports them, or logs them.
+    /// True if spans are exported or logged. Otherwise they are not created, because that would
+    /// cost more than the work they describe.
     pub(crate) fn has_spans(&self) -> bool {
         self.settings.trace.is_some() || tracing::enabled!(Level::DEBUG)
     }
@@ -63,9 +64,9 @@ impl Core {
     }
 }
 
-/// Writes the place of the current span in its trace into it.
+/// Records the trace context of the current span in its fields.
 pub fn record_ids(parent: Option<&TraceContext>, own: Option<&TraceContext>) {
-    // To find the current span is not for nothing, and most requests have nothing to write there.
+    // Finding the current span has a cost, and most requests have nothing to record.
     if parent.is_some() || own.is_some() {
         record_ids_in(&Span::current(), parent, own);
     }
@@ -80,8 +81,9 @@ fn record_ids_in(span: &Span, parent: Option<&TraceContext>, own: Option<&TraceC
     }
 }
 
-/// Writes into the span of a call where its message went, as far as the call itself did not say so.
-pub(crate) fn found(task: &Task, seq: Seq, fresh: bool) {
+/// Records in the span of a call which task its message went to, unless the call named the task
+/// itself.
+pub(crate) fn record_task(task: &Task, seq: Seq, fresh: bool) {
     let span = Span::current();
     span.record("seq", seq);
     if fresh {
@@ -90,10 +92,10 @@ pub(crate) fn found(task: &Task, seq: Seq, fresh: bool) {
     }
 }
 
-/// Whether a new trace is among the share of them that is recorded. Everybody who looks at the same
-/// trace id comes to the same answer.
-fn is_chosen(trace: NonZeroU128, ratio: f64) -> bool {
-    // The low 53 bits are random, and as many as such a number can count.
+/// True if a new trace is sampled. The decision depends on the trace id alone, so that every
+/// service makes the same one.
+fn is_sampled(trace: NonZeroU128, ratio: f64) -> bool {
+    // An `f64` represents integers of up to 53 bits exactly, and the low bits of the id are random.
     let low = trace.get() & ((1 << 53) - 1);
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     let point = low as f64 / (1_u64 << 53) as f64;
@@ -105,10 +107,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_none_or_about_a_share_of_new_traces_is_chosen() {
+    fn the_share_of_sampled_traces_follows_the_ratio() {
         let traces: Vec<_> =
             (0..2000).filter_map(|_| NonZeroU128::new(Uuid::new_v4().as_u128())).collect();
-        let chosen = |ratio| traces.iter().filter(|trace| is_chosen(**trace, ratio)).count();
+        let chosen = |ratio| traces.iter().filter(|trace| is_sampled(**trace, ratio)).count();
         assert_eq!((chosen(0.0), chosen(1.0)), (0, traces.len()));
         assert!((100..500).contains(&chosen(0.15)), "{}", chosen(0.15));
     }

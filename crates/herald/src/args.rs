@@ -13,7 +13,8 @@ use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
 use clap::{
     ArgAction, ArgMatches, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand,
-    error::ContextKind, parser::ValueSource,
+    error::{ContextKind, ContextValue},
+    parser::ValueSource,
 };
 
 use crate::{
@@ -37,8 +38,8 @@ pub(crate) use task::{
     TaskList, TaskSubscribe,
 };
 
-/// Makes anything that can work on a task into an A2A agent, stores every task durably, and calls
-/// any A2A agent.
+/// Serves programs, language models, coding agents and other A2A agents over A2A, stores every task
+/// durably, and calls any A2A agent.
 #[derive(Debug, Parser)]
 #[command(name = "herald", version, propagate_version = true, arg_required_else_help = true)]
 #[command(disable_version_flag = true, color = ColorChoice::Never, after_help = EXAMPLES)]
@@ -329,7 +330,8 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<ParsedArgs, ArgsError> {
     let found = command
         .clone()
         .try_get_matches_from(arguments)
-        .map_err(|error| environment::named(error, &command, arguments))?;
+        .map_err(|error| environment::named(error, &command, arguments))
+        .map_err(|error| in_order(error, &command, arguments))?;
     let (names, leaf) = verb(&found);
     if leaf.try_contains_id("output").is_err() {
         let cli = Cli::from_arg_matches(&found)?;
@@ -437,6 +439,26 @@ pub(crate) fn read_a2a_server(arguments: &[OsString]) -> Result<A2aServer, clap:
         .try_get_matches_from(arguments)
         .map_err(|error| environment::named(error, &command, arguments))?;
     A2aServer::from_arg_matches(&found)
+}
+
+/// The error with a tip if the two words of a command are in the wrong order, as in `herald get card`.
+fn in_order(
+    mut error: clap::Error,
+    command: &clap::Command,
+    arguments: &[OsString],
+) -> clap::Error {
+    let swapped = || {
+        let (first, second) = (arguments.get(1)?.to_str()?, arguments.get(2)?.to_str()?);
+        command.find_subcommand(second)?.find_subcommand(first)?;
+        Some(format!("write it in the other order: herald {second} {first}"))
+    };
+    if error.kind() == clap::error::ErrorKind::InvalidSubcommand
+        && let Some(tip) = swapped()
+    {
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// The names and the arguments of the verb.

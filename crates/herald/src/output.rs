@@ -22,14 +22,14 @@ pub(crate) use page::{DetailLevel, TextPage};
 pub(crate) use plain::{inline, is_active, lines, quoted};
 pub(crate) use views::{describe, short};
 
-/// How results are printed.
+/// Format and detail of printed results.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     pub(crate) format: Format,
-    /// Whether events are printed one by one, when they arrive.
+    /// True to print each event when it arrives.
     pub(crate) stream: bool,
     pub(crate) detail: DetailLevel,
-    /// Whether the messages of tasks are shown.
+    /// True to show the messages of tasks.
     pub(crate) history: bool,
 }
 

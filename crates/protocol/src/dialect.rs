@@ -451,8 +451,7 @@ fn in_older(error: Error, params: &[u8]) -> Error {
     }
     error.with(
         "hint",
-        "objects with a kind are those of A2A 0.3: write them as 1.0 does, or call a method of 0.3 \
-         without A2A-Version: 1.0",
+        "`kind` is a member of A2A 0.3: remove it, or call a method of 0.3 without A2A-Version: 1.0",
     )
 }
 

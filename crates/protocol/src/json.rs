@@ -22,10 +22,17 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 
 /// Reads JSON into its type, and a struct from an object only.
 pub(crate) fn object<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> serde_json::Result<T> {
-    let mut json = serde_json::Deserializer::from_slice(bytes);
+    // Checked once and fast, because a reader of bytes checks every string by itself.
+    let text = std::str::from_utf8(bytes).map_err(|_| not_utf8())?;
+    let mut json = serde_json::Deserializer::from_str(text);
     let value = T::deserialize(ObjectOnly(&mut json))?;
     json.end()?;
     Ok(value)
+}
+
+/// The syntax error of bytes that are not UTF-8.
+fn not_utf8() -> serde_json::Error {
+    serde_json::from_slice::<&str>(b"\"\xff\"").expect_err("the string is not UTF-8")
 }
 
 /// Writes one of our own types, for which writing never fails.
@@ -47,6 +54,9 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Error {
             Error::field(path, without_position(&fault.inner().to_string()))
         }
         // The value is complete, so the error is in the bytes after it.
+        Ok(_) if std::str::from_utf8(bytes).is_err() => {
+            Error::new(ErrorKind::InvalidParams, "the JSON is not UTF-8")
+        }
         Ok(_) => Error::new(ErrorKind::InvalidParams, "unexpected characters after the value"),
     }
 }

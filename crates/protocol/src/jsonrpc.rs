@@ -82,6 +82,9 @@ pub fn parse(body: &[u8]) -> Result<JsonRpcCall<'_>, (RequestId, Error)> {
             };
             return Err(refuse(ErrorKind::InvalidRequest, text));
         }
+        Err(_) if std::str::from_utf8(body).is_err() => {
+            return Err(refuse(ErrorKind::Parse, "Invalid JSON payload (not UTF-8)"));
+        }
         Err(fault) => return Err((RequestId::null(), json::malformed(&fault))),
     };
     let is_notification = wire.id.is_none();
@@ -99,11 +102,11 @@ pub fn parse(body: &[u8]) -> Result<JsonRpcCall<'_>, (RequestId, Error)> {
     let Some(method) = wire.method else {
         return Err(refuse(r#"the member "method" is missing"#));
     };
-    let method = serde_json::from_str::<MethodName<'_>>(method.get())
-        .map_err(|_| refuse(r#"the member "method" must be a string"#))?;
+    let method = read_text(method.get());
+    let method = method.ok_or_else(|| refuse(r#"the member "method" must be a string"#))?;
     Ok(JsonRpcCall {
         id,
-        method: method.0,
+        method,
         params: wire.params,
         is_notification,
         service_parameters: wire.service_parameters,
@@ -115,8 +118,17 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-#[derive(Deserialize)]
-struct MethodName<'a>(#[serde(borrow)] Cow<'a, str>);
+/// The text of a JSON string; `None` for other JSON.
+fn read_text(raw: &str) -> Option<Cow<'_, str>> {
+    #[derive(Deserialize)]
+    struct JsonText<'a>(#[serde(borrow)] Cow<'a, str>);
+    // The value is valid JSON, so without a backslash the text is between the quotation marks.
+    let text = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match text {
+        Some(text) if !text.contains('\\') => Some(Cow::Borrowed(text)),
+        Some(_) | None => serde_json::from_str::<JsonText<'_>>(raw).ok().map(|text| text.0),
+    }
+}
 
 fn is_json(body: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
@@ -128,7 +140,7 @@ fn read_id(raw: &str) -> Result<RequestId, &'static str> {
     }
     let fits = match raw.as_bytes().first() {
         // Raw text may contain half a surrogate pair, which would make the response invalid.
-        Some(b'"') => serde_json::from_str::<MethodName<'_>>(raw).is_ok(),
+        Some(b'"') => read_text(raw).is_some(),
         Some(b'-' | b'0'..=b'9') => !raw.contains(['.', 'e', 'E']),
         _ => false,
     };

@@ -60,8 +60,8 @@ pub(crate) struct Exchange<'a> {
     /// The ingress of the request.
     pub(crate) ingress: Ingress,
     started: Instant,
-    /// The span of the sender, from the headers.
-    parent: Option<TraceContext>,
+    /// True if the headers have the span of the sender.
+    has_parent: bool,
     /// The span of the request.
     span: Option<TraceContext>,
 }
@@ -102,8 +102,8 @@ impl<'a> Exchange<'a> {
     ) -> Self {
         let started = Instant::now();
         let profile = shared.engine.profile(agent.as_ref());
-        let (parent, span) = (None, None);
-        Self { shared, parts, agent, profile, binding, id, ingress, started, parent, span }
+        let (has_parent, span) = (false, None);
+        Self { shared, parts, agent, profile, binding, id, ingress, started, has_parent, span }
     }
 }
 
@@ -159,23 +159,26 @@ impl Exchange<'_> {
 
     /// Reads the body of the request within the limits. `framing` is the number of bytes that the
     /// binding adds to a message.
-    pub(crate) async fn read_body<B>(
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    pub(crate) fn read_body<B>(
         &self,
         caller: &Caller,
         body: B,
         framing: usize,
-    ) -> Result<(Bytes, Option<Reservation>), UnreadBody>
+    ) -> impl Future<Output = Result<(Bytes, Option<Reservation>), UnreadBody>>
     where
         B: http_body::Body<Data = Bytes>,
     {
-        let (limit, wait) = (self.shared.config.limits.body, self.shared.config.timeouts.body);
-        let most = limit.saturating_add(framing);
-        let (budget, payer) = (self.shared.engine.requests(), || self.payer(caller));
-        let read = limits::read_body(body, most, wait, budget, payer).await;
-        read.map_err(|unread| match unread {
-            UnreadBody::TooLarge { .. } => UnreadBody::TooLarge { limit },
-            UnreadBody::TooSlow | UnreadBody::Broken | UnreadBody::NoMemory => unread,
-        })
+        async move {
+            let (limit, wait) = (self.shared.config.limits.body, self.shared.config.timeouts.body);
+            let most = limit.saturating_add(framing);
+            let (budget, payer) = (self.shared.engine.requests(), || self.payer(caller));
+            let read = limits::read_body(body, most, wait, budget, payer).await;
+            read.map_err(|unread| match unread {
+                UnreadBody::TooLarge { .. } => UnreadBody::TooLarge { limit },
+                UnreadBody::TooSlow | UnreadBody::Broken | UnreadBody::NoMemory => unread,
+            })
+        }
     }
 
     /// The payer of the caller's reservations. Callers without credentials pay per connection.
@@ -254,15 +257,17 @@ pub(crate) fn query<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
     pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
+/// The media type of JSON-RPC.
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
 /// A response with a body of this type.
 pub(crate) fn respond(
     status: StatusCode,
-    content_type: &'static str,
+    content_type: HeaderValue,
     body: impl Into<Bytes>,
 ) -> Response<Body> {
     let mut response = Response::new(Body::whole(body));
     *response.status_mut() = status;
-    let content_type = HeaderValue::from_static(content_type);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
 }

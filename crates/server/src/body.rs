@@ -75,8 +75,12 @@ impl Body {
         Self { content: BodyContent::Events(Box::new(events)), busy: None, stall_timer: None }
     }
 
-    pub(crate) fn with_connection(mut self, busy: Busy, stall_timer: Option<StallTimer>) -> Self {
-        (self.busy, self.stall_timer) = (Some(busy), stall_timer);
+    pub(crate) fn with_connection(
+        mut self,
+        busy: Option<Busy>,
+        stall_timer: Option<StallTimer>,
+    ) -> Self {
+        (self.busy, self.stall_timer) = (busy, stall_timer);
         self
     }
 

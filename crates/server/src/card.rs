@@ -9,7 +9,7 @@ use herald_protocol::{
 use http::{HeaderValue, Response, StatusCode, Uri, header, request::Parts};
 
 use crate::{
-    bind::{Exchange, grpc::AGENTS, respond},
+    bind::{Exchange, JSON, grpc::AGENTS, respond},
     body::Body,
     config::CardInterface,
     server::Shared,
@@ -19,8 +19,8 @@ use crate::{
 /// another name.
 const WEBSOCKET: &str = "https://github.com/herald-a2a/herald/bindings/websocket/v1";
 
-/// The card of one agent below `base`, the URL of its endpoints. `agent` is its name where they are
-/// its own.
+/// The card of one agent below `base`, the URL of its endpoints. `agent` is its name if these are the
+/// endpoints under `/agents/NAME`, and `None` at the root.
 pub(crate) fn build(
     shared: &Shared,
     profile: &Profile,
@@ -101,8 +101,8 @@ fn interfaces(
         .collect()
 }
 
-/// Where gRPC clients find the server: they want a host and a port and nothing else. Behind a public
-/// URL with a path there is no such place.
+/// The address of the server for gRPC clients: a host and a port. A public URL with a path has none,
+/// because gRPC clients cannot call below a path.
 fn grpc_address(shared: &Shared, base: &str) -> Option<String> {
     let public = shared.public_url.as_deref().unwrap_or(base);
     let url: Uri = public.parse().ok()?;
@@ -156,7 +156,7 @@ pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile, base: &str) -> 
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        respond(StatusCode::OK, "application/json", body)
+        respond(StatusCode::OK, JSON, body)
     };
     let headers = response.headers_mut();
     let age = exchange.shared.config.card_max_age.as_secs();

@@ -39,7 +39,7 @@ use crate::{
     guard::Ingress,
     h2_stall::{self, StallTimer},
     server::Server,
-    socket::{self, ConnectionState, Socket, Wait},
+    socket::{self, Busy, ConnectionState, Socket, Wait},
     tls::ServerStream,
 };
 
@@ -338,21 +338,35 @@ type PendingUpgrade = Arc<Mutex<Option<Upgrade>>>;
 impl Service<Request<Incoming>> for Requests {
     type Response = Response<Body>;
     type Error = Infallible;
-    // Boxed, so that a connection with a long stream does not keep the memory of a request.
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = Handling;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let busy = self.state.begin();
-        let (server, ingress) = (self.server.clone(), self.ingress);
-        let pending = Arc::clone(&self.upgrade);
-        let request = request.map(|body| Upload { body, whole: false, state: self.state.clone() });
-        Box::pin(async move {
-            let mut response = server.handle(request, ingress).await;
-            if let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() {
-                *lock(&pending) = Some(upgrade);
-            }
-            Ok(response.map(|body| body.with_connection(busy, StallTimer::current())))
-        })
+        let busy = Some(self.state.begin());
+        let (parts, body) = request.into_parts();
+        let body = Upload { body, whole: false, state: self.state.clone() };
+        let response = Box::pin(self.server.clone().handle(parts, body, self.ingress));
+        Handling { response, busy, upgrade: Arc::clone(&self.upgrade) }
+    }
+}
+
+/// A request in progress.
+struct Handling {
+    // Boxed, so that a connection with a long stream does not keep the memory of a request.
+    response: Pin<Box<dyn Future<Output = Response<Body>> + Send>>,
+    busy: Option<Busy>,
+    upgrade: PendingUpgrade,
+}
+
+impl Future for Handling {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut response = ready!(self.response.as_mut().poll(cx));
+        if let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() {
+            *lock(&self.upgrade) = Some(upgrade);
+        }
+        let busy = self.busy.take();
+        Poll::Ready(Ok(response.map(|body| body.with_connection(busy, StallTimer::current()))))
     }
 }
 
@@ -391,5 +405,35 @@ impl Drop for Upload {
         if !self.whole && !self.body.is_end_stream() {
             self.state.leave_unread();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::request::Parts;
+
+    use super::*;
+    use crate::bind::{Exchange, jsonrpc, rest};
+
+    /// The largest block that glibc keeps in the cache of a thread. A larger one costs as much as a
+    /// thousand instructions, which matters for blocks that every request needs.
+    const CACHED: usize = 1032;
+
+    #[test]
+    fn futures_of_a_request_fit_into_the_cache_of_the_allocator() {
+        fn handle<F>(_: impl FnOnce(Server, Parts, Upload, Ingress) -> F) -> usize {
+            size_of::<F>()
+        }
+        fn answer<'a, T, F>(_: impl FnOnce(&'a Exchange<'a>, T, Upload) -> F) -> usize {
+            size_of::<F>()
+        }
+        let sizes = [
+            handle(Server::handle),
+            answer(jsonrpc::answer),
+            answer(|exchange, (method, mount, path), body| {
+                rest::answer(exchange, method, mount, path, body)
+            }),
+        ];
+        assert!(sizes.iter().all(|size| *size <= CACHED), "{sizes:?}");
     }
 }

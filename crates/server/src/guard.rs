@@ -69,11 +69,11 @@ impl Guard {
     }
 
     /// The authority of the request, if it is allowed.
-    pub(crate) fn host(
+    pub(crate) fn host<'a>(
         &self,
-        parts: &Parts,
+        parts: &'a Parts,
         ingress: Ingress,
-    ) -> Result<Option<Authority>, Refusal> {
+    ) -> Result<Option<&'a str>, Refusal> {
         let authority = authority(parts)?;
         let Ingress::Socket { bound, .. } = ingress else { return Ok(authority) };
         let Some(authority) = authority else {
@@ -83,9 +83,11 @@ impl Guard {
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "the Host header is missing"));
         };
         let checked = (bound.to_canonical().is_loopback() || self.named) && !self.any_host;
-        if checked && !self.allows(authority.host(), bound) {
-            let host = authority.host();
-            let text = format!("the host {host:?} is not allowed: add it to allowed_hosts");
+        let host = host_of(authority);
+        if checked && !self.allows(host, bound) {
+            let text = format!(
+                "the host {host:?} is not allowed: add it to [server] allowed_hosts in herald.toml"
+            );
             return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, text));
         }
         Ok(Some(authority))
@@ -106,12 +108,13 @@ impl Guard {
     pub(crate) fn origin<'a>(
         &self,
         headers: &'a HeaderMap,
-        host: Option<&Authority>,
+        host: Option<&str>,
     ) -> Result<Option<&'a str>, Refusal> {
         let mut origins = headers.get_all(header::ORIGIN).iter();
         let Some(origin) = origins.next() else { return Ok(None) };
         let refused = || {
-            let text = "web pages of another origin are not allowed: add theirs to allowed_origins";
+            let text = "web pages of another origin are not allowed: add theirs to [server] allowed_origins in \
+                        herald.toml";
             Refusal::new(StatusCode::FORBIDDEN, text)
         };
         let origin = origin.to_str().ok().filter(|_| origins.next().is_none());
@@ -120,7 +123,7 @@ impl Guard {
         if self.origins.contains(&lower) {
             return Ok(Some(origin));
         }
-        let own = host.is_some_and(|host| is_origin_of(&lower, host.as_str()));
+        let own = host.is_some_and(|host| is_origin_of(&lower, host));
         if own { Ok(None) } else { Err(refused()) }
     }
 }
@@ -138,7 +141,7 @@ fn is_origin_of(origin: &str, authority: &str) -> bool {
 
 /// The authority of a request. HTTP prefers an absolute target over the Host header, and a proxy in front
 /// may have used either, so the two must be equal.
-fn authority(parts: &Parts) -> Result<Option<Authority>, Refusal> {
+fn authority(parts: &Parts) -> Result<Option<&str>, Refusal> {
     let bad = |text: &str| Refusal::new(StatusCode::BAD_REQUEST, text);
     let mut hosts = parts.headers.get_all(header::HOST).iter();
     let host = hosts.next();
@@ -148,21 +151,40 @@ fn authority(parts: &Parts) -> Result<Option<Authority>, Refusal> {
     let host = match host {
         None => None,
         Some(host) => {
-            let host = Authority::try_from(host.as_bytes());
-            let host = host.ok().filter(|host| !host.as_str().contains('@'));
+            let host = host.to_str().ok().filter(|host| is_authority(host));
             Some(host.ok_or_else(|| bad("the Host header is malformed"))?)
         }
     };
     match (parts.uri.authority(), host) {
-        (Some(target), Some(host)) if *target != host => {
+        (Some(target), Some(host)) if *target != *host => {
             Err(bad("the Host header and the request's target differ"))
         }
         (Some(target), _) if target.as_str().contains('@') => {
             Err(bad("the request's target is malformed"))
         }
-        (Some(target), _) => Ok(Some(target.clone())),
+        (Some(target), _) => Ok(Some(target.as_str())),
         (None, host) => Ok(host),
     }
+}
+
+/// True for a host with or without a port, and without user information.
+fn is_authority(text: &str) -> bool {
+    // Nearly all are a plain name or an IPv4 address. To parse those as an Authority would copy them.
+    let (name, port) = text.split_once(':').unwrap_or((text, "0"));
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let digits = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
+    let plain = !name.is_empty() && name.bytes().all(plain) && digits;
+    plain || (!text.contains('@') && text.parse::<Authority>().is_ok())
+}
+
+/// The host of an authority, without the port.
+fn host_of(authority: &str) -> &str {
+    let end = if authority.starts_with('[') {
+        authority.find(']').map(|end| end + 1)
+    } else {
+        authority.find(':')
+    };
+    end.map_or(authority, |end| &authority[..end])
 }
 
 /// A host without its port, its brackets and its final dot.
@@ -318,8 +340,7 @@ mod tests {
         let check = |origin: &'static str, host: &'static str| {
             let headers =
                 HeaderMap::from_iter([(header::ORIGIN, HeaderValue::from_static(origin))]);
-            let host = Authority::from_static(host);
-            guard.origin(&headers, Some(&host)).map(|named| named.is_some()).ok()
+            guard.origin(&headers, Some(host)).map(|named| named.is_some()).ok()
         };
         assert_eq!(check("http://localhost:8000", "localhost:8000"), Some(false));
         assert_eq!(check("https://h.example", "h.example:443"), Some(false));

@@ -10,9 +10,11 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{bind::respond, body::Body, refusal::Refusal, server::Shared};
 
+const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
 /// The liveness answer, which is always `ok`.
 pub(crate) fn live() -> Response<Body> {
-    fresh(respond(StatusCode::OK, "text/plain; charset=utf-8", "ok\n"))
+    fresh(respond(StatusCode::OK, PLAIN_TEXT, "ok\n"))
 }
 
 /// The time for which a readiness answer is cached. The endpoint is public, and each probe is a write.
@@ -45,7 +47,7 @@ impl ReadinessCache {
 /// The readiness answer: the store takes writes, and the server does not shut down.
 pub(crate) async fn ready(shared: &Shared) -> Response<Body> {
     fresh(match shared.readiness.check(&shared.engine).await {
-        Ok(()) => respond(StatusCode::OK, "text/plain; charset=utf-8", "ready\n"),
+        Ok(()) => respond(StatusCode::OK, PLAIN_TEXT, "ready\n"),
         Err(error) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.message).into_response(),
     })
 }

@@ -54,64 +54,70 @@ impl From<UnreadBody> for Error {
 /// Reads a whole body and reserves the memory for it until it is stored. A body that declares a length
 /// over the limit is not read. A body that is not small waits for its reservation before most of it is
 /// read, so that the rest stays with the peer.
-pub(crate) async fn read_body<B>(
+#[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+pub(crate) fn read_body<B>(
     body: B,
     limit: usize,
     wait: Duration,
     budget: &Arc<MemoryBudget>,
     payer: impl FnOnce() -> Payer,
-) -> Result<(Bytes, Option<Reservation>), UnreadBody>
+) -> impl Future<Output = Result<(Bytes, Option<Reservation>), UnreadBody>>
 where
     B: Body<Data = Bytes>,
 {
-    if body.size_hint().lower() > limit as u64 {
-        return Err(UnreadBody::TooLarge { limit });
-    }
-    let mut body = pin!(body);
-    let declared = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
-    let mut deadline = Instant::now() + wait;
-    let (mut payer, mut reservation) = (Some(payer), None);
-    let mut first = Bytes::new();
-    let mut rest = BytesMut::new();
-    loop {
-        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| UnreadBody::TooSlow)?;
-        let Some(frame) = frame.transpose().map_err(|_| UnreadBody::Broken)? else { break };
-        let Ok(data) = frame.into_data() else { continue };
-        if first.len() + rest.len() + data.len() > limit {
+    async move {
+        if body.size_hint().lower() > limit as u64 {
             return Err(UnreadBody::TooLarge { limit });
         }
-        if first.len() + rest.len() + data.len() > budget::SMALL
-            && let Some(payer) = payer.take()
-        {
-            // A body without a declared length may be as large as the limit.
-            let size = declared.unwrap_or(limit).saturating_mul(BYTES_PER_REQUEST_BYTE);
-            let begun = Instant::now();
-            let reserved = timeout(wait, budget.quota(payer()).reserve(size)).await;
-            reservation = Some(reserved.map_err(|_| UnreadBody::NoMemory)?);
-            // The wait for memory does not count against the peer.
-            deadline += begun.elapsed();
-        }
-        // Most bodies are one piece, which is not copied.
-        match (first.is_empty(), rest.is_empty()) {
-            (true, true) => first = data,
-            (false, _) => {
-                rest.reserve(declared.unwrap_or_default());
-                rest.extend_from_slice(&std::mem::take(&mut first));
-                rest.extend_from_slice(&data);
+        let mut body = pin!(body);
+        let declared = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
+        let mut deadline = Instant::now() + wait;
+        let (mut payer, mut reservation) = (Some(payer), None);
+        let mut first = Bytes::new();
+        let mut rest = BytesMut::new();
+        loop {
+            let frame =
+                timeout_at(deadline, body.frame()).await.map_err(|_| UnreadBody::TooSlow)?;
+            let Some(frame) = frame.transpose().map_err(|_| UnreadBody::Broken)? else { break };
+            let Ok(data) = frame.into_data() else { continue };
+            if first.len() + rest.len() + data.len() > limit {
+                return Err(UnreadBody::TooLarge { limit });
             }
-            (true, false) => rest.extend_from_slice(&data),
+            if first.len() + rest.len() + data.len() > budget::SMALL
+                && let Some(payer) = payer.take()
+            {
+                // A body without a declared length may be as large as the limit.
+                let size = declared.unwrap_or(limit).saturating_mul(BYTES_PER_REQUEST_BYTE);
+                let begun = Instant::now();
+                // Boxed, here and below, because most requests do not wait.
+                let quota = budget.quota(payer());
+                let reserved = Box::pin(timeout(wait, quota.reserve(size))).await;
+                reservation = Some(reserved.map_err(|_| UnreadBody::NoMemory)?);
+                // The wait for memory does not count against the peer.
+                deadline += begun.elapsed();
+            }
+            // Most bodies are one piece, which is not copied.
+            match (first.is_empty(), rest.is_empty()) {
+                (true, true) => first = data,
+                (false, _) => {
+                    rest.reserve(declared.unwrap_or_default());
+                    rest.extend_from_slice(&std::mem::take(&mut first));
+                    rest.extend_from_slice(&data);
+                }
+                (true, false) => rest.extend_from_slice(&data),
+            }
         }
-    }
-    let body = if rest.is_empty() { first } else { rest.freeze() };
-    if reservation.is_none() && !body.is_empty() {
-        let size = body.len() * BYTES_PER_REQUEST_BYTE;
-        reservation = budget.try_reserve_small(size);
-        if reservation.is_none() {
-            let reserved = timeout(wait, budget.reserve_small(size)).await;
-            reservation = Some(reserved.map_err(|_| UnreadBody::NoMemory)?);
+        let body = if rest.is_empty() { first } else { rest.freeze() };
+        if reservation.is_none() && !body.is_empty() {
+            let size = body.len() * BYTES_PER_REQUEST_BYTE;
+            reservation = budget.try_reserve_small(size);
+            if reservation.is_none() {
+                let reserved = Box::pin(timeout(wait, budget.reserve_small(size))).await;
+                reservation = Some(reserved.map_err(|_| UnreadBody::NoMemory)?);
+            }
         }
+        Ok((body, reservation))
     }
-    Ok((body, reservation))
 }
 
 /// A response body with a reservation for as long as any part of it is in memory, so that responses that

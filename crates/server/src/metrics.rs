@@ -201,7 +201,8 @@ pub(crate) async fn answer(shared: &Shared, parts: &Parts, ingress: Ingress) -> 
     shared.metrics.write(shared, &mut text);
     shared.engine.write_metrics(&mut text).await;
     process(shared.metrics.started, &mut text);
-    fresh(respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.finish()))
+    let prometheus = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    fresh(respond(StatusCode::OK, prometheus, text.finish()))
 }
 
 fn refused(shared: &Shared, parts: &Parts, ingress: Ingress) -> Option<Response<Body>> {

@@ -40,7 +40,8 @@ pub(crate) fn answer(
         html.push_str("</ul>");
     }
     html.push_str("</html>\n");
-    let mut response = respond(StatusCode::OK, "text/html; charset=utf-8", html);
+    let mut response =
+        respond(StatusCode::OK, HeaderValue::from_static("text/html; charset=utf-8"), html);
     let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
     let policy = HeaderValue::from_static(policy);
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);

@@ -23,7 +23,16 @@ impl Refusal {
     }
 
     pub(crate) fn not_found() -> Self {
-        let refusal = Self::new(StatusCode::NOT_FOUND, "no such path");
+        Self::nothing_at("no such path")
+    }
+
+    /// The refusal of a path below `/agents` whose agent does not exist.
+    pub(crate) fn no_agent(name: &str) -> Self {
+        Self::nothing_at(format!("no agent {name:?}"))
+    }
+
+    fn nothing_at(message: impl Into<String>) -> Self {
+        let refusal = Self::new(StatusCode::NOT_FOUND, message);
         Self { kind: Some(ErrorKind::MethodNotFound), ..refusal }
     }
 

@@ -34,7 +34,7 @@ pub(crate) enum RouteTarget<'a> {
     Metrics,
 }
 
-/// Where REST is mounted.
+/// The mount of REST.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mount {
     /// The root path. Without `/v1` the version is 1.0.

@@ -12,8 +12,7 @@ use bytes::Bytes;
 use herald_engine::{Engine, Profile, budget::MemoryBudget, store::Owner};
 use herald_protocol::{AgentCard, AgentName, dialect::EntryPoint};
 use http::{
-    HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
-    request::Parts, uri::Authority,
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts,
 };
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::{Span, field::Empty};
@@ -88,19 +87,26 @@ impl Server {
         card::build(&self.shared, &profile, None, base)
     }
 
-    /// Handles one request.
-    pub(crate) async fn handle<B>(&self, request: Request<B>, ingress: Ingress) -> Response<Body>
+    /// Handles one request. Its two parts are separate, because a future that takes it apart keeps space for
+    /// the whole.
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    pub(crate) fn handle<B>(
+        self,
+        parts: Parts,
+        body: B,
+        ingress: Ingress,
+    ) -> impl Future<Output = Response<Body>>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
     {
-        let begun = Instant::now();
-        let id = Uuid::new_v4();
-        let mut name = Uuid::encode_buffer();
-        let name = &*id.hyphenated().encode_lower(&mut name);
-        let (parts, body) = request.into_parts();
-        let span = self.span(&parts, name);
-        let answered = pin!(async {
-            let answer = self.shared.dispatch(id, &parts, body, ingress).await;
+        async move {
+            let started = Instant::now();
+            let id = Uuid::new_v4();
+            let mut name = Uuid::encode_buffer();
+            let name = &*id.hyphenated().encode_lower(&mut name);
+            let span = self.span(&parts, name);
+            let dispatched = pin!(self.shared.dispatch(id, &parts, body, ingress));
+            let answer = within(&span, dispatched).await;
             let mut response = answer.unwrap_or_else(Refusal::into_response);
             add_headers(&mut response, &parts, name);
             if self.shared.tls.is_some() && ingress.is_public() {
@@ -108,16 +114,15 @@ impl Server {
                 response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, pinned);
             }
             self.shared.metrics.responded(response.status());
-            let (status, elapsed) = (response.status().as_u16(), begun.elapsed());
+            let (status, elapsed) = (response.status().as_u16(), started.elapsed());
             span.record("status", status);
             if response.status().is_server_error() {
-                tracing::warn!(status, ?elapsed, "request failed");
+                tracing::warn!(parent: &span, status, ?elapsed, "request failed");
             } else {
-                tracing::debug!(status, ?elapsed, "request answered");
+                tracing::debug!(parent: &span, status, ?elapsed, "request answered");
             }
             response
-        });
-        within(&span, answered).await
+        }
     }
 
     /// The span of a request. The fields cost a good part of a small request, so without an exporter the
@@ -157,7 +162,7 @@ pub(crate) async fn within<F: Future>(span: &Span, mut future: Pin<&mut F>) -> F
 /// Adds the headers of every response.
 fn add_headers(response: &mut Response<Body>, parts: &Parts, id: &str) {
     let headers = response.headers_mut();
-    let nosniff = HeaderValue::from_static("nosniff");
+    let nosniff = const { HeaderValue::from_static("nosniff") };
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     let mut id = HeaderValue::from_str(id).expect("hex digits can stand in a header");
     // It is not a secret, but it never repeats: HTTP/2 must not keep it in its header table.
@@ -177,108 +182,117 @@ fn add_headers(response: &mut Response<Body>, parts: &Parts, id: &str) {
 }
 
 impl Shared {
-    async fn dispatch<B>(
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    fn dispatch<B>(
         &self,
         id: Uuid,
         parts: &Parts,
         body: B,
         ingress: Ingress,
-    ) -> Result<Response<Body>, Refusal>
+    ) -> impl Future<Output = Result<Response<Body>, Refusal>>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
     {
-        if has_transfer_coding(&parts.headers) {
-            let text = "unsupported Transfer-Encoding: send the body plain or chunked";
-            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text));
-        }
-        if grpc::is_call(&parts.headers) {
-            return Box::pin(grpc::answer(self, id, parts, body, ingress)).await;
-        }
-        let matched = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
-        // Before the check of the host: probes use any name.
-        match matched.target {
-            RouteTarget::Live => return check_read(&parts.method).map(|()| health::live()),
-            RouteTarget::Ready => {
+        async move {
+            if has_transfer_coding(&parts.headers) {
+                let text = "unsupported Transfer-Encoding: send the body plain or chunked";
+                return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text));
+            }
+            if grpc::is_call(&parts.headers) {
+                return Box::pin(grpc::answer(self, id, parts, body, ingress)).await;
+            }
+            let matched = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
+            // Before the check of the host: probes use any name.
+            match matched.target {
+                RouteTarget::Live => return check_read(&parts.method).map(|()| health::live()),
+                RouteTarget::Ready => {
+                    check_read(&parts.method)?;
+                    return Ok(Box::pin(health::ready(self)).await);
+                }
+                RouteTarget::Root
+                | RouteTarget::JsonRpc(_)
+                | RouteTarget::Socket
+                | RouteTarget::Events
+                | RouteTarget::Rest(..)
+                | RouteTarget::Card
+                | RouteTarget::Metrics => {}
+            }
+            let host = self.guard.host(parts, ingress)?;
+            if matched.target == RouteTarget::Metrics {
                 check_read(&parts.method)?;
-                return Ok(health::ready(self).await);
+                return Ok(Box::pin(metrics::answer(self, parts, ingress)).await);
             }
-            RouteTarget::Root
-            | RouteTarget::JsonRpc(_)
-            | RouteTarget::Socket
-            | RouteTarget::Events
-            | RouteTarget::Rest(..)
-            | RouteTarget::Card
-            | RouteTarget::Metrics => {}
+            let agent = matched.agent.map(AgentName::from);
+            let binding = match matched.target {
+                RouteTarget::Rest(..) | RouteTarget::Events => Binding::Rest,
+                RouteTarget::Socket => Binding::WebSocket,
+                RouteTarget::Root
+                | RouteTarget::JsonRpc(_)
+                | RouteTarget::Card
+                | RouteTarget::Live
+                | RouteTarget::Ready
+                | RouteTarget::Metrics => Binding::JsonRpc,
+            };
+            let mut exchange = Exchange::new(self, parts, agent, binding, id, ingress);
+            let Some(profile) = exchange.profile.clone() else {
+                return Err(matched.agent.map_or_else(Refusal::not_found, Refusal::no_agent));
+            };
+            if matched.target == RouteTarget::Card {
+                let base = self.base(&exchange, host);
+                return card_response(&exchange, &profile, &base);
+            }
+            let origin = self.guard.origin(&parts.headers, host)?;
+            exchange.join_trace(trace::of(&parts.headers).as_ref());
+            let mut response = match (matched.target, &parts.method) {
+                (_, &Method::OPTIONS) => cors::preflight(),
+                (RouteTarget::Root, &Method::GET | &Method::HEAD) => {
+                    let base = self.base(&exchange, host);
+                    self.page(&exchange, &profile, &base)
+                }
+                // Boxed, so that neither part is too large for the cache of the allocator.
+                (RouteTarget::Root, &Method::POST) => {
+                    Box::pin(jsonrpc::answer(&exchange, EntryPoint::Main, body)).await
+                }
+                (RouteTarget::JsonRpc(entry), &Method::POST) => {
+                    Box::pin(jsonrpc::answer(&exchange, entry, body)).await
+                }
+                (RouteTarget::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
+                (RouteTarget::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
+                (RouteTarget::Socket, &Method::GET) => Box::pin(ws::answer(&exchange)).await,
+                (RouteTarget::Events, &Method::GET) => Box::pin(events::answer(&exchange)).await,
+                (RouteTarget::Socket | RouteTarget::Events, _) => {
+                    return Err(Refusal::method("GET, OPTIONS"));
+                }
+                (RouteTarget::Rest(mount, path), method) => {
+                    let method = if *method == Method::HEAD { &Method::GET } else { method };
+                    Box::pin(rest::answer(&exchange, method, mount, path, body)).await
+                }
+                (
+                    RouteTarget::Card
+                    | RouteTarget::Live
+                    | RouteTarget::Ready
+                    | RouteTarget::Metrics,
+                    _,
+                ) => {
+                    return Err(Refusal::not_found());
+                }
+            };
+            exchange.add_extensions(response.headers_mut());
+            if let Some(origin) = origin {
+                cors::allow_origin(&mut response, origin);
+            }
+            Ok(response)
         }
-        let host = self.guard.host(parts, ingress)?;
-        if matched.target == RouteTarget::Metrics {
-            check_read(&parts.method)?;
-            return Ok(metrics::answer(self, parts, ingress).await);
-        }
-        let agent = matched.agent.map(AgentName::from);
-        let binding = match matched.target {
-            RouteTarget::Rest(..) | RouteTarget::Events => Binding::Rest,
-            RouteTarget::Socket => Binding::WebSocket,
-            RouteTarget::Root
-            | RouteTarget::JsonRpc(_)
-            | RouteTarget::Card
-            | RouteTarget::Live
-            | RouteTarget::Ready
-            | RouteTarget::Metrics => Binding::JsonRpc,
-        };
-        let mut exchange = Exchange::new(self, parts, agent, binding, id, ingress);
-        let Some(profile) = exchange.profile.clone() else { return Err(Refusal::not_found()) };
-        if matched.target == RouteTarget::Card {
-            let base = self.base(&exchange, host.as_ref());
-            return card_response(&exchange, &profile, &base);
-        }
-        let origin = self.guard.origin(&parts.headers, host.as_ref())?;
-        exchange.join_trace(trace::of(&parts.headers));
-        let mut response = match (matched.target, &parts.method) {
-            (_, &Method::OPTIONS) => cors::preflight(),
-            (RouteTarget::Root, &Method::GET | &Method::HEAD) => {
-                let base = self.base(&exchange, host.as_ref());
-                self.page(&exchange, &profile, &base)
-            }
-            (RouteTarget::Root, &Method::POST) => {
-                jsonrpc::answer(&exchange, EntryPoint::Main, body).await
-            }
-            (RouteTarget::JsonRpc(entry), &Method::POST) => {
-                jsonrpc::answer(&exchange, entry, body).await
-            }
-            (RouteTarget::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
-            (RouteTarget::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
-            (RouteTarget::Socket, &Method::GET) => ws::answer(&exchange).await,
-            (RouteTarget::Events, &Method::GET) => events::answer(&exchange).await,
-            (RouteTarget::Socket | RouteTarget::Events, _) => {
-                return Err(Refusal::method("GET, OPTIONS"));
-            }
-            (RouteTarget::Rest(mount, path), method) => {
-                let method = if *method == Method::HEAD { &Method::GET } else { method };
-                rest::answer(&exchange, method, mount, path, body).await
-            }
-            (
-                RouteTarget::Card | RouteTarget::Live | RouteTarget::Ready | RouteTarget::Metrics,
-                _,
-            ) => {
-                return Err(Refusal::not_found());
-            }
-        };
-        exchange.add_extensions(response.headers_mut());
-        if let Some(origin) = origin {
-            cors::allow_origin(&mut response, origin);
-        }
-        Ok(response)
     }
 
     /// The base URL of the called endpoints, as the caller sees it.
-    fn base(&self, exchange: &Exchange<'_>, host: Option<&Authority>) -> String {
+    fn base(&self, exchange: &Exchange<'_>, host: Option<&str>) -> String {
         let server = match &self.public_url {
             Some(url) => url.clone(),
             None => {
                 let usual = if self.tls.is_some() { "https" } else { "http" };
                 let scheme = exchange.parts.uri.scheme_str().unwrap_or(usual);
-                format!("{scheme}://{}", host.map_or("localhost", Authority::as_str))
+                format!("{scheme}://{}", host.unwrap_or("localhost"))
             }
         };
         match &exchange.agent {
@@ -349,7 +363,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let server = self.clone();
-        Box::pin(async move { Ok(server.handle(request, Ingress::InProcess).await) })
+        let (parts, body) = request.into_parts();
+        let response = self.clone().handle(parts, body, Ingress::InProcess);
+        Box::pin(async move { Ok(response.await) })
     }
 }

@@ -6,7 +6,6 @@ use herald_protocol::{
 };
 use http::{HeaderMap, HeaderName};
 
-/// A name as text would be parsed at every look-up.
 static PARENT: HeaderName = HeaderName::from_static(TRACEPARENT);
 static STATE: HeaderName = HeaderName::from_static(TRACESTATE);
 

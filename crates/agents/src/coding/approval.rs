@@ -168,7 +168,7 @@ mod tests {
         let colours = &["Red", "Blue"];
         let numbers = &["2", "3", "5"];
         let words = &["Deny", "Allow", "Always!", "no"];
-        for (offered, said, expected) in [
+        for (offered, text, expected) in [
             (&colours[..], "blue", Some("Blue")),
             (colours, "2", Some("Blue")),
             (colours, "No answer.", Some("no-answer")),
@@ -184,8 +184,8 @@ mod tests {
             (words, "yes", None),
         ] {
             let question = question(offered);
-            let chosen = question.chosen(&Message::user("m", said));
-            assert_eq!(chosen.map(|choice| choice.id.as_str()), expected, "{offered:?} {said:?}");
+            let chosen = question.chosen(&Message::user("m", text));
+            assert_eq!(chosen.map(|choice| choice.id.as_str()), expected, "{offered:?} {text:?}");
         }
         let shown = |offered| question(offered).question()[0].as_text().unwrap().to_owned();
         assert_eq!(shown(colours), "Which one?\n  1. Red\n  2. Blue\n  3. No answer (no-answer)");
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_a_word_a_name_a_number_or_data() {
-        let said = [
+        let answers = [
             ("y", Some("once")),
             ("Yes.", Some("once")),
             ("always", Some("always")),
@@ -208,7 +208,7 @@ mod tests {
             ("maybe", None),
             ("", None),
         ];
-        for (text, choice) in said {
+        for (text, choice) in answers {
             let answer = Message::user("m", text);
             let approval = approval();
             let chosen = approval.chosen(&answer).map(|choice| choice.id.as_str());

@@ -190,7 +190,7 @@ mod tests {
             cursor.handle_line(line, &mut out).unwrap();
         }
         let used = |name: &str| AgentEvent::ToolUse { name: name.to_owned() };
-        let said = |output: &str| AgentEvent::ToolResult { output: output.to_owned() };
+        let result = |output: &str| AgentEvent::ToolResult { output: output.to_owned() };
         let stats = [("inputTokens", 1200), ("outputTokens", 40), ("durationMs", 5234)];
         let expected = [
             AgentEvent::Init {
@@ -199,11 +199,11 @@ mod tests {
             },
             AgentEvent::Text("I'll look.".to_owned()),
             used("shell"),
-            said("7\n"),
+            result("7\n"),
             used("read"),
-            said("# Project\n"),
+            result("# Project\n"),
             used("write"),
-            said(r#"success: {"fileSize":7,"linesCreated":1,"path":"/repo/summary.txt"}"#),
+            result(r#"success: {"fileSize":7,"linesCreated":1,"path":"/repo/summary.txt"}"#),
             AgentEvent::Text("\n\nThere are 7.".to_owned()),
             AgentEvent::Done {
                 summary: Some("I'll look.There are 7.".to_owned()),

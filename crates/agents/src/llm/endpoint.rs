@@ -89,7 +89,7 @@ pub(super) struct RequestFailure {
     pub(super) again: Option<RetryTime>,
 }
 
-/// When to try again.
+/// The policy for a retry.
 #[derive(Clone, Copy)]
 pub(super) enum RetryTime {
     Soon,
@@ -323,7 +323,7 @@ impl AnswerStream {
                 let kind = kind.and_then(|value| value.to_str().ok()).unwrap_or("no content type");
                 let text = error_body::message(&body).unwrap_or_default();
                 let message = Some(format!("{kind}: {text}"));
-                let kind = "got something from its model's endpoint that is no answer";
+                let kind = "got an invalid response from its model's endpoint";
                 Err(Failure { message, ..Failure::new(kind) })
             }
         }
@@ -430,7 +430,7 @@ impl fmt::Display for EndpointError {
             Self::Url => {
                 f.write_str("must look like https://api.example.com/v1, without credentials in it")
             }
-            Self::Key => f.write_str("cannot stand in a header"),
+            Self::Key => f.write_str("contains characters that a header cannot have"),
             Self::Tls(cause) => write!(f, "cannot be connected to: {cause}"),
         }
     }

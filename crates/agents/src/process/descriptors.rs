@@ -8,7 +8,7 @@ use rustix::{
 };
 use tokio::time::{Instant, sleep};
 
-/// How long a program waits for descriptors before its task fails.
+/// The longest wait of a program for descriptors before its task fails.
 pub(crate) const DESCRIPTOR_WAIT: Duration = Duration::from_secs(60);
 
 /// The pause between two attempts, at first and at most.

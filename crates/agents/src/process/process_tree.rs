@@ -28,7 +28,7 @@ const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(2), Duration
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     pub(crate) pid: i32,
-    /// In ticks since the machine started; 0 where the system does not tell.
+    /// In ticks since the machine started; 0 if the system does not have it.
     pub(crate) start: u64,
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn reap(ours: impl Fn(i32) -> bool) {
     platform::reap(ours);
 }
 
-/// Id of the machine's current boot, where the system tells.
+/// Id of the machine's current boot; `None` if the system has none.
 pub(crate) fn boot_id() -> Option<String> {
     platform::boot_id()
 }

@@ -79,7 +79,7 @@ fn not_found(name: &str) -> String {
     } else if Path::new(name).is_file() {
         format!("the program {name:?} is not executable; run `chmod +x` on it")
     } else {
-        format!("there is no file {name:?}; is it installed?")
+        format!("there is no file {name:?}; check the path")
     }
 }
 

@@ -24,42 +24,42 @@ use crate::{
     wire_tap::Private,
 };
 
-/// How long one answer of the server may take.
-const ANSWER: Duration = Duration::from_secs(30);
-/// How large it may be.
-const LIMIT: usize = 256 << 10;
-/// How long a person may take at most.
-const PATIENCE: Duration = Duration::from_secs(30 * 60);
-/// Where a server without a path describes itself, by RFC 8414.
+/// Timeout of a request to the server.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Largest answer of the server, in bytes.
+const MAX_ANSWER: usize = 256 << 10;
+/// Time that a person has to log in.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Path of the server metadata (RFC 8414), for an issuer without a path.
 const WELL_KNOWN: &str = "/.well-known/oauth-authorization-server";
-/// A token lasts ten years at most, whatever the server says.
-const LONGEST: u64 = 10 * 365 * 24 * 60 * 60;
+/// Longest lifetime of a token, in seconds: ten years.
+const MAX_LIFETIME: u64 = 10 * 365 * 24 * 60 * 60;
 const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
-/// An authorization server, as the card and its own description say.
+/// Authorization server with its endpoints, from the card and from its metadata.
 pub(super) struct Authority<'a> {
     session: &'a OAuthSession,
-    /// The flow that the card names.
+    /// The flow of the card.
     grant: Option<Grant>,
     token: Option<String>,
     refresh: Option<String>,
     device: Option<String>,
     authorization: Option<String>,
-    /// Where it describes itself, if the card says so.
+    /// The URL of its metadata, if the card has one.
     described_at: Option<String>,
-    described: Option<Description>,
+    described: Option<ServerMetadata>,
 }
 
-/// Why there is no token.
+/// Reason why there is no token.
 pub(super) enum TokenError {
-    /// What was shown is no longer good.
-    Over(Error),
+    /// The grant is no longer valid, such as an expired refresh token.
+    Expired(Error),
     Failed(Error),
 }
 
-/// How a server describes itself, in RFC 8414 and in OpenID Connect alike.
+/// Server metadata, common to RFC 8414 and OpenID Connect.
 #[derive(Deserialize)]
-struct Description {
+struct ServerMetadata {
     issuer: String,
     token_endpoint: Option<String>,
     device_authorization_endpoint: Option<String>,
@@ -100,7 +100,7 @@ struct Device {
 type FormFields<'a> = Vec<(&'a str, &'a str)>;
 
 impl<'a> Authority<'a> {
-    /// Finds out where the server is.
+    /// Finds the server's endpoints.
     pub(super) async fn find(session: &'a OAuthSession) -> Result<Self, Error> {
         let mut found = Self {
             session,
@@ -126,7 +126,7 @@ impl<'a> Authority<'a> {
             found.check(url.as_deref())?;
         }
         found.described_at = described_at.map(str::to_owned);
-        // What the card says itself is enough where it says everything.
+        // The metadata is needed only if the card does not have all endpoints.
         if let (Some(url), None) = (described_at, found.grant) {
             found.described = Some(found.describe(url).await?);
         }
@@ -153,15 +153,15 @@ impl<'a> Authority<'a> {
                 self.authorization = given(&flow.authorization_url);
                 self.refresh.clone_from(&flow.refresh_url);
             }
-            // These two are no longer safe to use; the server may know better ones.
+            // These two flows are obsolete; the server may have others.
             Some(OAuthFlow::Implicit(_) | OAuthFlow::Password(_)) | None => {}
         }
         self.refresh = self.refresh.take().filter(|url| !url.is_empty());
     }
 
-    /// Reads how the server describes itself. It speaks for its own origin; whatever else it names has
-    /// to be trusted by name, so that nobody's secrets and codes are led to somebody else.
-    async fn describe(&self, url: &str) -> Result<Description, Error> {
+    /// Fetches the server metadata. Endpoints at other origins than its own have to be trusted, so that secrets
+    /// and codes are not sent to a third party.
+    async fn describe(&self, url: &str) -> Result<ServerMetadata, Error> {
         self.check(Some(url))?;
         let url = address(url)?;
         let (status, bytes) = self.ask(Method::GET, &url, HeaderMap::new(), Bytes::new()).await?;
@@ -169,10 +169,10 @@ impl<'a> Authority<'a> {
             let text = "instead of the authorization server's description";
             return Err(Error::bad_status(status.as_u16(), text));
         }
-        let described: Description = json(&bytes, "the authorization server's description")?;
-        if !speaks_for(&url, &described.issuer) {
+        let described: ServerMetadata = json(&bytes, "the authorization server's metadata")?;
+        if !may_describe(&url, &described.issuer) {
             return Err(Error::invalid(format!(
-                "{url} describes another authorization server, {:?}",
+                "{url} is the metadata of another authorization server, {:?}",
                 described.issuer
             )));
         }
@@ -194,15 +194,13 @@ impl<'a> Authority<'a> {
         Ok(described)
     }
 
-    /// How a token is come by.
+    /// The flow to use.
     pub(super) fn grant(&self) -> Result<Grant, Error> {
         if let Some(grant) = self.grant {
             return Ok(grant);
         }
         let described = self.described.as_ref().ok_or_else(|| {
-            Error::setup(
-                "the card names no way to a token that is still in use; ask its owner for one",
-            )
+            Error::setup("the card has only obsolete OAuth flows; ask its owner for another one")
         })?;
         let allows = |name: &str| {
             described
@@ -218,7 +216,7 @@ impl<'a> Authority<'a> {
         }
         match described.authorization_endpoint {
             Some(_) => Ok(Grant::AuthorizationCode),
-            None => Err(Error::setup("the authorization server offers no way to log in")),
+            None => Err(Error::setup("the authorization server has no endpoint for a login")),
         }
     }
 
@@ -231,7 +229,7 @@ impl<'a> Authority<'a> {
             .map_err(TokenError::into)
     }
 
-    /// Renews a token, where it came from.
+    /// Renews a token at the server that issued it.
     pub(super) async fn refresh(&self, from: &str, refresh: &Secret) -> Result<Token, TokenError> {
         let url = match &self.refresh {
             Some(url) => url,
@@ -239,7 +237,7 @@ impl<'a> Authority<'a> {
         };
         let origin = |url: &str| Url::parse(url).ok().map(|url| url.origin());
         if origin(from) != origin(url) {
-            return Err(TokenError::Over(Error::login("the token came from another server")));
+            return Err(TokenError::Expired(Error::login("the token came from another server")));
         }
         let form = vec![("grant_type", "refresh_token"), ("refresh_token", refresh.expose())];
         let mut token = self.token(url, form).await?;
@@ -248,7 +246,7 @@ impl<'a> Authority<'a> {
         Ok(token)
     }
 
-    /// Takes a token back, where it came from (RFC 7009). Whether there is a place for that.
+    /// Revokes a token at the server that issued it (RFC 7009). Returns `false` if it has no endpoint for that.
     pub(super) async fn revoke(&self, token: &Token) -> Result<bool, Error> {
         let given_by = address(self.token_url()?)?;
         if Url::parse(&token.from).ok().map(|url| url.origin()) != Some(given_by.origin()) {
@@ -262,7 +260,7 @@ impl<'a> Authority<'a> {
                 let Some(url) = self.described_at.clone().or(usual) else { return Ok(false) };
                 read = match self.describe(&url).await {
                     Ok(described) => described,
-                    // A server need not describe itself.
+                    // Metadata is optional.
                     Err(error) if error.status().is_some() => return Ok(false),
                     Err(error) => return Err(error),
                 };
@@ -271,7 +269,7 @@ impl<'a> Authority<'a> {
         };
         let Some(url) = described.revocation_endpoint.as_deref() else { return Ok(false) };
         let refresh = token.refresh.as_ref().map(|secret| ("refresh_token", secret));
-        // What renews it goes first: without it the other ends by itself.
+        // The refresh token first: without it the access token expires by itself.
         for (hint, secret) in refresh.into_iter().chain([("access_token", &token.access)]) {
             let form = vec![("token", secret.expose()), ("token_type_hint", hint)];
             match self.try_send(url, form).await? {
@@ -291,20 +289,20 @@ impl<'a> Authority<'a> {
         let described =
             self.described.as_ref().and_then(|all| all.device_authorization_endpoint.as_deref());
         let url = self.device.as_deref().or(described);
-        let url = url.ok_or_else(|| missing("where a device asks for a code"))?;
+        let url = url.ok_or_else(|| missing("an endpoint for device codes"))?;
         let form = self.scoped(Vec::new());
         let device: Device = self.post(url, form).await?;
-        // It is shown to a person, who is to follow it.
+        // A person will open it.
         address(&device.verification_uri)?;
         let complete = device.verification_uri_complete.filter(|url| address(url).is_ok());
         ask(Prompt::Device { url: device.verification_uri, code: device.user_code, complete });
-        let patience = device.expires_in.map_or(PATIENCE, Duration::from_secs).min(PATIENCE);
-        let end = Instant::now() + patience;
+        let limit = device.expires_in.map_or(LOGIN_TIMEOUT, Duration::from_secs).min(LOGIN_TIMEOUT);
+        let end = Instant::now() + limit;
         let mut pause = Duration::from_secs(device.interval.unwrap_or(5).clamp(1, 60));
         let token_url = self.token_url()?;
         loop {
             if Instant::now() + pause >= end {
-                return Err(Error::timeout("nobody logged in", patience));
+                return Err(Error::timeout("nobody logged in", limit));
             }
             sleep(pause).await;
             let form = vec![("grant_type", DEVICE_CODE), ("device_code", &*device.device_code)];
@@ -315,7 +313,7 @@ impl<'a> Authority<'a> {
                     pause += Duration::from_secs(5);
                 }
                 Ok(Err(refused)) => return Err(self.refusal(&refused).into()),
-                // The server may have gone for a moment, as RFC 8628 has it.
+                // RFC 8628 asks to continue after a timeout.
                 Err(error) if error.is_temporary() => pause *= 2,
                 Err(error) => return Err(error),
             }
@@ -330,7 +328,7 @@ impl<'a> Authority<'a> {
         let described =
             self.described.as_ref().and_then(|all| all.authorization_endpoint.as_deref());
         let url = self.authorization.as_deref().or(described);
-        let url = url.ok_or_else(|| missing("where to log in"))?;
+        let url = url.ok_or_else(|| missing("an endpoint for a login"))?;
         let redirect = Redirect::listen().await?;
         let (state, verifier) = (random(), random());
         let mut url = address(url)?;
@@ -345,8 +343,8 @@ impl<'a> Authority<'a> {
         form.push(("code_challenge", &challenge));
         url.query_pairs_mut().extend_pairs(form);
         ask(Prompt::Browser { url: url.to_string() });
-        let answer = timeout(PATIENCE, redirect.answer(&state)).await;
-        let answer = answer.map_err(|_| Error::timeout("nobody logged in", PATIENCE))?;
+        let answer = timeout(LOGIN_TIMEOUT, redirect.answer(&state)).await;
+        let answer = answer.map_err(|_| Error::timeout("nobody logged in", LOGIN_TIMEOUT))?;
         let Visit { code, issuer } = answer?;
         self.check_issuer(issuer.as_deref())?;
         let form = vec![
@@ -358,24 +356,24 @@ impl<'a> Authority<'a> {
         self.token(self.token_url()?, form).await.map_err(TokenError::into)
     }
 
-    /// Refuses a code that another server than the one that was asked gave out (RFC 9207).
+    /// Refuses a code of another server than the requested one (RFC 9207).
     fn check_issuer(&self, issuer: Option<&str>) -> Result<(), Error> {
         let Some(described) = &self.described else { return Ok(()) };
         match issuer {
             Some(issuer) if issuer == described.issuer => Ok(()),
             None if !described.authorization_response_iss_parameter_supported => Ok(()),
             Some(_) | None => {
-                Err(Error::login("the login was answered by another server than the one asked"))
+                Err(Error::login("the login was answered by another server than the requested one"))
             }
         }
     }
 
     fn token_url(&self) -> Result<&str, Error> {
         let described = self.described.as_ref().and_then(|all| all.token_endpoint.as_deref());
-        self.token.as_deref().or(described).ok_or_else(|| missing("where tokens are given out"))
+        self.token.as_deref().or(described).ok_or_else(|| missing("a token endpoint"))
     }
 
-    /// A form with the scopes and further parameters that were set.
+    /// The form with the scopes and the configured parameters.
     fn scoped<'f>(&'f self, mut form: FormFields<'f>) -> FormFields<'f> {
         let oauth = &self.session.oauth;
         if !self.session.scopes.is_empty() {
@@ -403,19 +401,20 @@ impl<'a> Authority<'a> {
             Err(refused) => return Ok(Err(refused)),
         };
         if HeaderValue::try_from(&issued.access_token).is_err() {
-            return Err(Error::invalid("the authorization server's token fits into no header"));
+            return Err(Error::invalid(
+                "the authorization server's token contains characters that a header cannot have",
+            ));
         }
         if !issued.token_type.eq_ignore_ascii_case("bearer") {
             let kind: String = issued.token_type.chars().take(20).collect();
-            let text = format!(
-                "the authorization server gives out tokens of a kind that is not known: {kind:?}"
-            );
+            let text =
+                format!("the authorization server issues tokens of an unknown type: {kind:?}");
             return Err(Error::invalid(text));
         }
         Ok(Ok(Token {
             access: Secret::new(issued.access_token),
             refresh: issued.refresh_token.map(Secret::new),
-            expires: issued.expires_in.map(|seconds| now().as_secs() + seconds.min(LONGEST)),
+            expires: issued.expires_in.map(|seconds| now().as_secs() + seconds.min(MAX_LIFETIME)),
             from: url.to_owned(),
         }))
     }
@@ -435,7 +434,7 @@ impl<'a> Authority<'a> {
         }
     }
 
-    /// Posts a form, with the program's name and its proof.
+    /// Posts a form with the client's id and secret.
     async fn try_send(
         &self,
         url: &str,
@@ -447,7 +446,7 @@ impl<'a> Authority<'a> {
         match oauth.proof() {
             Some((_, pair)) if !self.wants_secret_in_form() => {
                 let value = format!("Basic {}", pair.expose());
-                let mut value = HeaderValue::try_from(value).expect("base64 can stand in a header");
+                let mut value = HeaderValue::try_from(value).expect("base64 is valid in a header");
                 value.set_sensitive(true);
                 headers.insert(header::AUTHORIZATION, value);
             }
@@ -472,7 +471,7 @@ impl<'a> Authority<'a> {
         }
     }
 
-    /// RFC 6749 prefers the header; some servers know only the form.
+    /// True if the secret goes in a header, which RFC 6749 prefers; some servers accept only the form.
     fn wants_secret_in_form(&self) -> bool {
         let described = self.described.as_ref();
         let methods = described.and_then(|all| all.token_endpoint_auth_methods_supported.as_ref());
@@ -497,16 +496,16 @@ impl<'a> Authority<'a> {
             let response = sent.map_err(|error| error.at("the authorization server"))?;
             refuse_redirect(&response)?;
             let status = response.status();
-            let bytes = read(response.into_body(), LIMIT, "the authorization server's answer");
+            let bytes = read(response.into_body(), MAX_ANSWER, "the authorization server's answer");
             Ok((status, bytes.await?))
         };
-        let answer = timeout(ANSWER, exchange).await;
+        let answer = timeout(REQUEST_TIMEOUT, exchange).await;
         answer.unwrap_or_else(|_| {
-            Err(Error::timeout("the authorization server said nothing", ANSWER))
+            Err(Error::timeout("the authorization server did not answer", REQUEST_TIMEOUT))
         })
     }
 
-    /// Refuses an address that a card has no say about.
+    /// Refuses an untrusted endpoint of a card from the network.
     fn check(&self, url: Option<&str>) -> Result<(), Error> {
         let Some(url) = url.filter(|_| !self.session.own_card) else { return Ok(()) };
         let origin = address(url)?.origin().ascii_serialization();
@@ -520,7 +519,8 @@ impl<'a> Authority<'a> {
     fn refusal(&self, refused: &OAuthErrorBody) -> TokenError {
         let shown =
             |text: &str| -> String { text.chars().filter(|c| !c.is_control()).take(200).collect() };
-        let mut text = format!("the authorization server refused: {}", shown(&refused.error));
+        let mut text =
+            format!("the authorization server refused the request: {}", shown(&refused.error));
         let secret = self.session.oauth.secret.as_ref();
         let echoes =
             secret.is_some_and(|secret| refused.error_description.contains(secret.expose()));
@@ -528,7 +528,7 @@ impl<'a> Authority<'a> {
             text = format!("{text} ({})", shown(&refused.error_description));
         }
         match refused.error.as_str() {
-            "invalid_grant" => TokenError::Over(Error::login(text)),
+            "invalid_grant" => TokenError::Expired(Error::login(text)),
             "invalid_client" | "unauthorized_client" => TokenError::Failed(Error::login(format!(
                 "{text}; check the client's id and its secret"
             ))),
@@ -538,7 +538,7 @@ impl<'a> Authority<'a> {
             "access_denied" => {
                 TokenError::Failed(Error::login(format!("{text}; the login was declined")))
             }
-            "expired_token" => TokenError::Failed(Error::login(format!("{text}; begin again"))),
+            "expired_token" => TokenError::Failed(Error::login(format!("{text}; log in again"))),
             _ => TokenError::Failed(Error::login(text)),
         }
     }
@@ -546,7 +546,7 @@ impl<'a> Authority<'a> {
 
 impl From<TokenError> for Error {
     fn from(refusal: TokenError) -> Self {
-        let (TokenError::Over(error) | TokenError::Failed(error)) = refusal;
+        let (TokenError::Expired(error) | TokenError::Failed(error)) = refusal;
         error
     }
 }
@@ -558,12 +558,12 @@ fn untrusted(who: &str, origin: &str) -> Error {
     )
 }
 
-/// Whether what is found at `url` may describe `issuer`: if it is of the same origin and, where it is at
-/// a well-known place, at that issuer's (RFC 8414 and OpenID Connect Discovery).
-fn speaks_for(url: &Url, issuer: &str) -> bool {
+/// True if metadata at `url` may describe `issuer`: it has the same origin and, at a well-known path, the
+/// issuer's path (RFC 8414 and OpenID Connect Discovery).
+fn may_describe(url: &Url, issuer: &str) -> bool {
     let Ok(issuer) = Url::parse(issuer) else { return false };
     let place = match url.path().split_once("/.well-known/") {
-        // The name of the document is one segment; what stands behind it is the issuer's too.
+        // The document's name is one segment; the rest belongs to the issuer's path.
         Some((before, after)) => {
             let after = after.split_once('/').map_or("", |(_, after)| after);
             format!("{before}/{after}")
@@ -577,7 +577,7 @@ fn speaks_for(url: &Url, issuer: &str) -> bool {
 }
 
 fn missing(what: &str) -> Error {
-    Error::setup(format!("neither the card nor the authorization server says {what}"))
+    Error::setup(format!("neither the card nor the authorization server has {what}"))
 }
 
 pub(super) fn encoded(text: &str) -> String {
@@ -590,7 +590,7 @@ fn json<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, Error> {
     serde_json::from_slice(bytes).map_err(|_| Error::invalid(format!("{what} cannot be read")))
 }
 
-/// The address of a server that may be told secrets: over TLS, or on this machine.
+/// The address of a server that may receive secrets: over TLS, or on this machine.
 fn address(text: &str) -> Result<Url, Error> {
     let wrong = |why: &str| {
         Error::setup(format!("{text:?} cannot be the address of an authorization server: {why}"))
@@ -611,8 +611,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_speaks_for_the_issuer_whose_place_it_is_at() {
-        for (url, issuer, speaks) in [
+    fn metadata_may_describe_only_the_issuer_of_its_url() {
+        for (url, issuer, expected) in [
             ("https://a.b/.well-known/openid-configuration", "https://a.b", true),
             ("https://a.b/x/.well-known/openid-configuration", "https://a.b/x", true),
             ("https://a.b/.well-known/oauth-authorization-server/x", "https://a.b/x/", true),
@@ -625,7 +625,7 @@ mod tests {
             ("https://a.b/metadata.json", "a.b", false),
         ] {
             let place = Url::parse(url).unwrap();
-            assert_eq!(speaks_for(&place, issuer), speaks, "{url} for {issuer}");
+            assert_eq!(may_describe(&place, issuer), expected, "{url} for {issuer}");
         }
     }
 }

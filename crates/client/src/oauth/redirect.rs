@@ -14,9 +14,9 @@ use tokio::{
 
 use crate::{error::Error, proof::Secret};
 
-/// A request is no longer than this.
+/// Largest request, in bytes.
 const LIMIT: usize = 16 << 10;
-/// So many connections at once, each of which has so long to say what it wants.
+/// Limit of concurrent connections, and the timeout of a request on each.
 const VISITS: usize = 16;
 const VISIT: Duration = Duration::from_secs(10);
 
@@ -26,11 +26,11 @@ pub(super) struct Redirect {
     pub(super) url: String,
 }
 
-/// What a browser brings back.
+/// The parameters of the redirect.
 #[derive(Debug)]
 pub(super) struct Visit {
     pub(super) code: Secret,
-    /// Who says that it gave out the code.
+    /// The issuer of the code.
     pub(super) issuer: Option<String>,
 }
 
@@ -42,15 +42,15 @@ impl Redirect {
         Ok(Self { listener, url: format!("http://{address}/callback") })
     }
 
-    /// Waits for the browser and takes the code it brings. Whoever does not know `state` is sent away.
+    /// Waits for the redirect and returns its code. Requests with another `state` are refused.
     pub(super) async fn answer(&self, state: &str) -> Result<Visit, Error> {
-        // Browsers open connections ahead and say nothing on them.
+        // Browsers open spare connections without a request.
         let mut visits = JoinSet::new();
         loop {
             let visit = tokio::select! {
                 Some(visit) = visits.join_next() => visit,
                 accepted = self.listener.accept(), if visits.len() < VISITS => {
-                    let fault = |fault| Error::broken("the browser cannot come back", fault);
+                    let fault = |fault| Error::broken("no connection of the browser can be accepted", fault);
                     let (stream, _) = accepted.map_err(fault)?;
                     visits.spawn(timeout(VISIT, target(stream)));
                     continue;
@@ -62,7 +62,12 @@ impl Redirect {
                 pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
             };
             if url.path() != "/callback" || get("state").as_deref() != Some(state) {
-                answer(&mut stream, "404 Not Found", "This is not what was asked for.").await;
+                answer(
+                    &mut stream,
+                    "404 Not Found",
+                    "Unknown request: the path or the state does not match.",
+                )
+                .await;
                 continue;
             }
             return match get("code") {
@@ -83,7 +88,7 @@ impl Redirect {
     }
 }
 
-/// What a browser asks for.
+/// The target of a request.
 async fn target(mut stream: TcpStream) -> Option<(TcpStream, Url)> {
     let mut head = Vec::new();
     while !head.windows(4).any(|four| four == b"\r\n\r\n") {
@@ -103,18 +108,18 @@ async fn answer(stream: &mut TcpStream, status: &str, text: &str) {
          Connection: close\r\n\r\n{text}",
         text.len()
     );
-    // Whether the browser shows it changes nothing.
+    // A failed write does not matter: the code has arrived.
     let _ = stream.write_all(answer.as_bytes()).await;
 }
 
-/// 256 bits that nobody can guess, as text.
+/// 256 random bits as text.
 pub(super) fn random() -> String {
     let mut bytes = [0; 32];
     rand::fill(&mut bytes).expect("the system has randomness");
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// What proves later that `verifier` was known (RFC 7636).
+/// The code challenge of a verifier (RFC 7636).
 pub(super) fn challenge(verifier: &str) -> String {
     URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, verifier.as_bytes()))
 }

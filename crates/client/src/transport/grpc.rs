@@ -17,14 +17,14 @@ use super::{
 use crate::{call::Outgoing, error::Error};
 
 const CONTENT_TYPE: &str = "application/grpc";
-/// Herald's name for the first event of a stream; each further one counts one up.
+/// Header of Herald with the id of a stream's first event; the ids count up from there.
 const FIRST_EVENT: &str = "first-event-id";
-/// A flag and a length.
+/// Bytes before each message: a flag and a length.
 const PREFIX: usize = 5;
 
 type GrpcRequest = Pin<Box<dyn Future<Output = Result<Response<HttpBody>, Error>> + Send>>;
 
-/// An interface that speaks gRPC.
+/// gRPC interface of an agent.
 #[derive(Debug)]
 pub(crate) struct Grpc {
     endpoint: HttpEndpoint,
@@ -47,11 +47,11 @@ struct GrpcStream {
     idle: Duration,
     limit: usize,
     head: Head,
-    /// What the next event is called, where the server numbers them.
+    /// Task and number of the next event's id, if the server numbers events.
     next: Option<(String, u64)>,
 }
 
-/// Whether the response has begun. Many servers send its head with the first event only.
+/// State of the response. Many servers send the head only with the first event.
 enum Head {
     Pending(GrpcRequest),
     Open(Messages),
@@ -71,7 +71,7 @@ impl Grpc {
         let operation = call.request.operation();
         let message = self.service.encode_request(self.endpoint.request(call));
         let length = u32::try_from(message.len())
-            .map_err(|_| Error::setup("a message of gRPC is smaller than 4 GiB"))?;
+            .map_err(|_| Error::setup("the message is larger than 4 GiB, the limit of gRPC"))?;
         let mut body = BytesMut::with_capacity(PREFIX + message.len());
         body.put_u8(0);
         body.put_u32(length);
@@ -79,20 +79,23 @@ impl Grpc {
 
         let mut headers = self.endpoint.headers(call)?;
         headers.extend(self.endpoint.proof());
-        // There is no query here; metadata is where such a key belongs.
+        // gRPC has no query, so such a key goes into the metadata.
         for (name, secret) in self.endpoint.secrets() {
-            let unusable = |_| Error::setup(format!("gRPC cannot carry an API key named {name:?}"));
+            let unusable = |_| {
+                Error::setup(format!("the API key's name {name:?} cannot be used in gRPC metadata"))
+            };
             let key = HeaderName::try_from(name.as_str()).map_err(unusable)?;
             let value = HeaderValue::try_from(secret.expose());
-            let mut value =
-                value.map_err(|_| Error::setup("no header can carry the API key as it is"))?;
+            let mut value = value.map_err(|_| {
+                Error::setup("the API key contains characters that a header cannot have")
+            })?;
             value.set_sensitive(true);
             headers.insert(key, value);
         }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
         if !operation.is_streaming() {
-            // At most eight digits are allowed, which is more than a day.
+            // gRPC allows eight digits, which is more than a day.
             let millis = http.timeouts.of(operation).as_millis().clamp(1, 99_999_999);
             let value = HeaderValue::try_from(format!("{millis}m"));
             headers
@@ -103,16 +106,15 @@ impl Grpc {
         let mut request = request(Method::POST, &url, headers, body.freeze())?;
         *request.version_mut() = Version::HTTP_2;
         let http = http.clone();
-        Ok(Box::pin(async move { http.send(request).await.map_err(unheard) }))
+        Ok(Box::pin(async move { http.send(request).await.map_err(hint_http2) }))
     }
 }
 
-/// Whoever speaks HTTP/1.1 only answers what no reader of HTTP/2 understands, and all that is left of it is
-/// a connection that broke off.
-fn unheard(error: Error) -> Error {
+/// Adds a hint to a lost connection: the answer of a server without HTTP/2 cannot be parsed and looks like one.
+fn hint_http2(error: Error) -> Error {
     if error.is_broken() {
-        let text = "nothing in gRPC came back before the connection broke off; does this \
-                        address speak HTTP/2?";
+        let text = "the connection was lost before a gRPC answer; does this address support \
+                    HTTP/2?";
         Error::broken(text, error)
     } else {
         error
@@ -136,8 +138,8 @@ impl Transport for Grpc {
                 head: Head::Pending(sent),
                 next: None,
             };
-            // Who can be connected to is connected to by then. A server that has the call and says
-            // nothing yet has nothing to say yet.
+            // A connection is open by then. A server without a first answer has received the call and has
+            // no event yet.
             if let Ok(opened) = timeout(http.timeouts.connect, stream.open()).await {
                 opened?;
             }
@@ -156,7 +158,7 @@ impl Transport for Grpc {
 }
 
 impl Messages {
-    /// The messages of a response that has begun well.
+    /// The messages of a successful response.
     fn new(
         operation: Operation,
         response: Response<HttpBody>,
@@ -165,28 +167,29 @@ impl Messages {
         refuse_redirect(&response)?;
         let (parts, body) = response.into_parts();
         if parts.status != StatusCode::OK {
-            return Err(Error::bad_status(parts.status.as_u16(), "instead of an answer of gRPC"));
+            return Err(Error::bad_status(parts.status.as_u16(), "instead of a gRPC answer"));
         }
         let content = parts.headers.get(header::CONTENT_TYPE);
         if !content.is_some_and(|content| content.as_bytes().starts_with(CONTENT_TYPE.as_bytes())) {
-            return Err(Error::invalid("the server does not speak gRPC at this address"));
+            return Err(Error::invalid("the server has no gRPC at this address"));
         }
-        // A call that fails at once has its outcome in the head.
+        // A call that fails at once has its status in the head.
         if parts.headers.contains_key("grpc-status") {
             outcome(operation, &parts.headers)?;
         }
         Ok(Self { operation, body, buffer: BytesMut::new(), limit })
     }
 
-    /// The next message; `None` after the last one of a call that went well.
+    /// The next message; `None` after the last one of a successful call.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
-            if let Some(message) = self.cut()? {
+            if let Some(message) = self.take()? {
                 return Ok(Some(message));
             }
-            let broken = |fault| Error::broken("the answer broke off", fault);
+            let broken =
+                |fault| Error::broken("the connection was lost in the middle of the answer", fault);
             let Some(frame) = self.body.frame().await.transpose().map_err(broken)? else {
-                return Err(broken("there is no status at its end".into()));
+                return Err(broken("it has no trailers".into()));
             };
             match frame.into_data() {
                 Ok(data) => self.buffer.extend_from_slice(&data),
@@ -196,18 +199,18 @@ impl Messages {
                     return if self.buffer.is_empty() {
                         Ok(None)
                     } else {
-                        Err(Error::invalid("the last message is not whole"))
+                        Err(Error::invalid("the last message is incomplete"))
                     };
                 }
             }
         }
     }
 
-    /// The first message in the buffer, if it is whole.
-    fn cut(&mut self) -> Result<Option<Bytes>, Error> {
+    /// Takes the first message from the buffer, if it is complete.
+    fn take(&mut self) -> Result<Option<Bytes>, Error> {
         let Some((mut prefix, _)) = self.buffer.split_at_checked(PREFIX) else { return Ok(None) };
         if prefix.get_u8() != 0 {
-            return Err(Error::invalid("the answer is compressed, which nobody asked for"));
+            return Err(Error::invalid("the answer is compressed, which was not requested"));
         }
         let length = prefix.get_u32() as usize;
         if length > self.limit {
@@ -222,7 +225,7 @@ impl Messages {
     }
 }
 
-/// What trailers say about the call.
+/// The status of the call in the trailers.
 fn outcome(operation: Operation, trailers: &HeaderMap) -> Result<(), Error> {
     let text = |name: &str| trailers.get(name).and_then(|value| value.to_str().ok());
     let code = text("grpc-status").and_then(|code| code.trim().parse().ok());
@@ -233,8 +236,8 @@ fn outcome(operation: Operation, trailers: &HeaderMap) -> Result<(), Error> {
     let refusal =
         failure::grpc(operation, code, text("grpc-message"), text("grpc-status-details-bin"));
     Err(match code {
-        // Given up by somebody on the way, or out of time there: that is no word of the agent.
-        1 | 4 => Error::broken("the call was given up", refusal),
+        // Cancelled, or past its deadline, on the way: not an answer of the agent.
+        1 | 4 => Error::broken("the call was cancelled on the way", refusal),
         _ => Error::refused(refusal),
     })
 }
@@ -263,8 +266,7 @@ impl Frames for GrpcStream {
     async fn next(&mut self) -> Result<Option<Frame>, Error> {
         let (service, idle) = (self.service, self.idle);
         let message = timeout(idle, async { self.open().await?.next().await }).await;
-        let message =
-            message.map_err(|_| Error::timeout("the stream showed no sign of life", idle))??;
+        let message = message.map_err(|_| Error::timeout("the stream sent nothing", idle))??;
         let Some(message) = message else { return Ok(None) };
         let event = service.decode_event(&message).map_err(|error| Error::unreadable(&error))?;
         let cursor = self.next.as_mut().map(|(task, number)| {
@@ -279,6 +281,6 @@ impl Frames for GrpcStream {
 impl fmt::Debug for GrpcStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let open = matches!(self.head, Head::Open(_));
-        f.debug_struct("Stream").field("open", &open).finish_non_exhaustive()
+        f.debug_struct("GrpcStream").field("open", &open).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP layer of the HTTP bindings: sending, reading within limits, headers.
+//! HTTP for the transports: requests with headers and credentials, responses within limits.
 
 use std::{fmt, time::Duration};
 
@@ -25,11 +25,11 @@ use crate::{
 /// The body of a response.
 pub(crate) type HttpBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Whatever answers HTTP requests: a pool of connections, or a service in this process.
+/// Service that answers HTTP requests: a pool of connections, or a service in this process.
 pub(crate) type HttpService =
     BoxCloneSyncService<http::Request<Bytes>, Response<HttpBody>, BoxError>;
 
-/// HTTP, and how much of it is taken.
+/// HTTP service with limits and timeouts.
 #[derive(Clone)]
 pub(crate) struct Http {
     exchange: HttpService,
@@ -37,7 +37,7 @@ pub(crate) struct Http {
     pub(crate) timeouts: Timeouts,
 }
 
-/// One address of an agent, with all that goes into every request to it.
+/// Address of an agent's interface, with the common parts of every request to it.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpEndpoint {
     pub(crate) http: Http,
@@ -75,14 +75,14 @@ impl Http {
         &self,
         request: http::Request<Bytes>,
     ) -> Result<Response<HttpBody>, Error> {
-        let (host, port) = (request.uri().host(), request.uri().port());
+        let (name, port) = (request.uri().host(), request.uri().port());
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();
-        let whom = format!("{}{port}", host.unwrap_or("the agent"));
+        let host = format!("{}{port}", name.unwrap_or("the agent"));
         let sent = self.exchange.clone().oneshot(request).await;
         sent.map_err(|fault| match fault.downcast::<reqwest::Error>() {
-            Ok(fault) if fault.is_connect() => Error::connect(*fault).at(&whom),
-            Ok(fault) => Error::broken("the request broke off", *fault),
-            Err(fault) => Error::broken("the request broke off", fault),
+            Ok(fault) if fault.is_connect() => Error::connect(*fault).at(&host),
+            Ok(fault) => Error::broken("the connection was lost during the request", *fault),
+            Err(fault) => Error::broken("the connection was lost during the request", fault),
         })
     }
 }
@@ -111,14 +111,17 @@ impl HttpEndpoint {
             Dialect::V03 | Dialect::V03Rest | Dialect::V01 => LEGACY_EXTENSIONS_HEADER,
         };
         if !extensions.is_empty() {
-            let value = HeaderValue::try_from(extensions.join(", "))
-                .map_err(|_| Error::setup("an extension's URI cannot stand in a header"))?;
+            let value = HeaderValue::try_from(extensions.join(", ")).map_err(|_| {
+                Error::setup(
+                    "the URI of an extension contains characters that a header cannot have",
+                )
+            })?;
             headers.insert(HeaderName::from_static(extensions_header), value);
         }
         Ok(Self { http, url, dialect, tenant, headers, proof })
     }
 
-    /// The request of a call, in the namespace of the interface. Before 1.0 there were none.
+    /// The request of a call with the tenant of the interface. Versions before 1.0 have no tenants.
     pub(crate) fn request(&self, call: &Outgoing) -> Request {
         let mut request = call.request.clone();
         match (self.dialect, &self.tenant) {
@@ -132,8 +135,8 @@ impl HttpEndpoint {
             (self.dialect, &mut request)
             && send.message.task_id.is_none()
         {
-            // Clients of 0.1 name their tasks, and servers are known that want a session too. A
-            // repeated message has the same id, and so the same task.
+            // In 0.1 the client chooses the id of the task, and some servers require a session. A retried
+            // message has the same id and therefore the same task.
             let id = send.message.message_id.as_str();
             send.own_task.get_or_insert_with(|| TaskId::from(id));
             send.message.context_id.get_or_insert_with(|| ContextId::from(id));
@@ -141,12 +144,12 @@ impl HttpEndpoint {
         request
     }
 
-    /// Those headers of a call that say who is calling, as they are now.
+    /// The current headers with credentials.
     pub(crate) fn proof(&self) -> HeaderMap {
         self.proof.headers()
     }
 
-    /// All other headers of a call: what the caller added and what the protocol asks for.
+    /// All other headers of a call: those of the caller and of the protocol.
     pub(crate) fn headers(&self, call: &Outgoing) -> Result<HeaderMap, Error> {
         let mut headers = call.headers.clone();
         headers.extend(self.headers.clone());
@@ -156,19 +159,20 @@ impl HttpEndpoint {
         if let Request::SendMessage(send) | Request::SendStreamingMessage(send) = &call.request
             && let Some(key) = &send.idempotency_key
         {
-            let key = HeaderValue::try_from(key)
-                .map_err(|_| Error::setup("the idempotency key cannot stand in a header"))?;
+            let key = HeaderValue::try_from(key).map_err(|_| {
+                Error::setup("the idempotency key contains characters that a header cannot have")
+            })?;
             headers.insert("idempotency-key", key);
         }
         Ok(headers)
     }
 
-    /// Credentials that belong into the query.
+    /// Credentials for the query.
     pub(crate) fn secrets(&self) -> &[(String, Secret)] {
         &self.proof.query
     }
 
-    /// Sends one request to `url`, which is this endpoint's or below it.
+    /// Sends a request to `url`, which is that of this endpoint or below it.
     pub(crate) async fn send(
         &self,
         call: &Outgoing,
@@ -212,19 +216,19 @@ pub(crate) fn request(
     Ok(request)
 }
 
-/// Whoever is redirected may be led to give its credentials away, so nobody is.
+/// Refuses redirects: they could lead credentials to another server.
 pub(crate) fn refuse_redirect(response: &Response<HttpBody>) -> Result<(), Error> {
     let status = response.status();
     if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
         return Ok(());
     }
     let target = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
-    // What stands behind the path may be a secret.
+    // The query may contain a secret.
     let target = target.unwrap_or_default().split(['?', '#']).next().unwrap_or_default();
     Err(Error::redirect(&target.chars().take(500).collect::<String>()))
 }
 
-/// Reads a whole body, if it is no larger than `limit`.
+/// Reads a whole body of at most `limit` bytes.
 pub(crate) async fn read(mut body: HttpBody, limit: usize, what: &str) -> Result<Bytes, Error> {
     use http_body::Body as _;
     if body.size_hint().lower() > limit as u64 {
@@ -232,7 +236,9 @@ pub(crate) async fn read(mut body: HttpBody, limit: usize, what: &str) -> Result
     }
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|fault| Error::broken("the answer broke off", fault))?;
+        let frame = frame.map_err(|fault| {
+            Error::broken("the connection was lost in the middle of the answer", fault)
+        })?;
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > limit {
             return Err(Error::too_large(what, limit));
@@ -242,13 +248,13 @@ pub(crate) async fn read(mut body: HttpBody, limit: usize, what: &str) -> Result
     Ok(bytes.freeze())
 }
 
-/// How long the server asks to wait, where it says so in seconds.
+/// The value of `Retry-After`, if it is in seconds.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// Whether a response is a stream of events.
+/// True for a stream of server-sent events.
 pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
     let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = content.unwrap_or_default().split(';').next().unwrap_or_default();

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{call::Outgoing, error::Error};
 
-/// An interface that speaks JSON-RPC.
+/// JSON-RPC interface of an agent.
 #[derive(Debug)]
 pub(crate) struct JsonRpc {
     endpoint: HttpEndpoint,
@@ -67,8 +67,8 @@ impl Transport for JsonRpc {
     }
 }
 
-/// The version has no such operation.
+/// The error for an operation that the version does not have.
 pub(super) fn absent(version: herald_protocol::Version) -> Error {
-    let text = format!("A2A {version}, which the agent speaks, has no such operation");
+    let text = format!("the agent has A2A {version}, which does not have this operation");
     Error::refused(Refusal::new(ErrorKind::UnsupportedOperation, text))
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{call::Outgoing, error::Error};
 
-/// An interface that speaks HTTP and JSON.
+/// REST interface of an agent.
 #[derive(Debug)]
 pub(crate) struct Rest {
     endpoint: HttpEndpoint,
@@ -76,12 +76,12 @@ impl Transport for Rest {
             if let Some(error) = self.refusal(&parts, &bytes) {
                 return Err(error);
             }
-            // The protobuf says GET where the text says POST, and some servers know only one.
+            // The specification's text has POST and its protobuf has GET; some servers have only one.
             let unknown = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
             let other = operation == Operation::SubscribeToTask && sent.method == "POST";
             if !other || !unknown.contains(&parts.status) {
-                let said = String::from_utf8_lossy(&bytes);
-                return Err(Error::bad_status(parts.status.as_u16(), &said)
+                let text = String::from_utf8_lossy(&bytes);
+                return Err(Error::bad_status(parts.status.as_u16(), &text)
                     .waiting(retry_after(&parts.headers)));
             }
             sent = rest::RestCall { method: "GET", body: None, ..sent };

@@ -1,9 +1,9 @@
 //! Multiplexed JSON-RPC connection: concurrent calls and streams over WebSocket or stdio, which differ
 //! only in how they frame messages.
 //!
-//! A connection that has ended is replaced by the next call; streams that it carried are taken up again
-//! there. No call waits for another one to be read: a stream that comes faster than it is read is given
-//! up, and goes on after the last event that was read.
+//! The next call replaces a connection that has ended, and its streams resume on the new one. No call waits for
+//! another one to be read: a stream that exceeds its buffer is dropped and resumes after the last event that
+//! was read.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -34,9 +34,9 @@ const OUTBOX: usize = 32;
 /// Messages of one call that may wait to be read; their bytes are limited too.
 const INBOX: usize = 1024;
 /// Time that the peer has to close the connection.
-pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The headers that have a meaning for a single call.
+/// The headers that are sent with each call.
 const PARAMETERS: [&str; 7] = [
     VERSION_HEADER,
     EXTENSIONS_HEADER,
@@ -50,7 +50,7 @@ const PARAMETERS: [&str; 7] = [
 /// Reading half of a connection: whole messages.
 #[async_trait]
 pub(crate) trait MessageReader: Send {
-    /// The next message. Dropping the future loses nothing.
+    /// The next message. Cancel safe.
     async fn next(&mut self) -> Result<Bytes, Error>;
 }
 
@@ -275,7 +275,7 @@ impl Answers {
         match &*self.session.table() {
             CallTable::Over(why) => why.clone(),
             CallTable::Open(_) => {
-                Error::broken("the stream was given up", "it was not read in time")
+                Error::broken("the stream was dropped", "it was not read in time")
             }
         }
     }
@@ -338,7 +338,7 @@ impl Driver {
             // No call has been written yet, so all of them can be repeated safely.
             Ok(Err(error)) if error.is_broken() || error.is_timeout() => Error::connect(error),
             Ok(Err(error)) => error,
-            Err(_) => Error::connect(format!("nobody answered within {:?}", self.connect)),
+            Err(_) => Error::connect(format!("no answer within {:?}", self.connect)),
         };
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         // Dropping the calls wakes their waiters, which read the reason from here.
@@ -372,10 +372,10 @@ impl Driver {
         };
         match written {
             Err(error) => error,
-            // The last user is gone. The peer gets a moment to shut down in order.
-            Ok(()) => match timeout(GOODBYE, reading).await {
+            // The last user has dropped the connection. The peer gets time to shut down cleanly.
+            Ok(()) => match timeout(CLOSE_TIMEOUT, reading).await {
                 Ok(error) => error,
-                Err(_) => Error::broken("the connection was closed", "nobody used it any more"),
+                Err(_) => Error::broken("the connection was closed", "it was no longer used"),
             },
         }
     }
@@ -383,7 +383,7 @@ impl Driver {
     /// Routes a message to its call.
     fn deliver(&self, message: Bytes) {
         let Some(about) = jsonrpc::incoming(&message) else {
-            tracing::debug!(bytes = message.len(), "a message about no call");
+            tracing::debug!(bytes = message.len(), "ignoring a message without a call");
             return;
         };
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::error::Error;
 
-/// The events of one response, as they come.
+/// The events of one response.
 pub(crate) struct Sse {
     /// `None` once the response has ended.
     body: Option<HttpBody>,
@@ -28,12 +28,12 @@ pub(crate) struct Sse {
     format: StreamFormat,
 }
 
-/// How an item is wrapped.
+/// Format of the events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StreamFormat {
-    /// In answers to this JSON-RPC call.
+    /// Answers to the JSON-RPC call with this id.
     Rpc(Dialect, u64),
-    /// Not at all.
+    /// Plain items.
     Rest(Dialect),
 }
 
@@ -43,21 +43,25 @@ impl Sse {
         Self { body: Some(body), parser, ready: VecDeque::new(), http, format }
     }
 
-    /// The next bytes. Comments count as life, so a quiet task does not time out.
+    /// The next bytes. Keep-alive comments count, so that a quiet task does not time out.
     async fn bytes(&mut self) -> Result<Option<Bytes>, Error> {
         let idle = self.http.timeouts.idle;
         loop {
             let Some(body) = &mut self.body else { return Ok(None) };
             let frame = timeout(idle, body.frame()).await;
-            let frame =
-                frame.map_err(|_| Error::timeout("the stream showed no sign of life", idle))?;
+            let frame = frame.map_err(|_| Error::timeout("the stream sent nothing", idle))?;
             match frame {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         return Ok(Some(data));
                     }
                 }
-                Some(Err(fault)) => return Err(Error::broken("the stream broke off", fault)),
+                Some(Err(fault)) => {
+                    return Err(Error::broken(
+                        "the connection was lost in the middle of the stream",
+                        fault,
+                    ));
+                }
                 None => self.body = None,
             }
         }
@@ -73,7 +77,7 @@ impl Frames for Sse {
                     return self.format.read(&event).map(Some);
                 }
             }
-            // Who sends without a break what is not shown must not keep a deadline from passing.
+            // An endless series of ignored events must not keep deadlines from being checked.
             tokio::task::coop::consume_budget().await;
             let Some(bytes) = self.bytes().await? else { return Ok(None) };
             let mut events = Vec::new();

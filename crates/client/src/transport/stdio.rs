@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::session::{Dial, GOODBYE, MessageReader, MessageWriter};
+use super::session::{CLOSE_TIMEOUT, Dial, MessageReader, MessageWriter};
 use crate::error::Error;
 
 /// A program and its arguments.
@@ -25,11 +25,11 @@ pub struct StdioProgram {
     pub arguments: Vec<OsString>,
 }
 
-/// Starts a program that reads no longer lines than it may.
+/// Starts a program and reads its lines.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     pub(crate) program: StdioProgram,
-    /// The longest line that is taken from it.
+    /// Longest line in bytes.
     pub(crate) limit: usize,
 }
 
@@ -40,12 +40,11 @@ struct StdioReader {
     group: ProcessGroup,
 }
 
-/// A program and what it has started, as far as that stays in its group. When this is dropped, whoever
-/// has not ended by then is killed.
+/// Process group of a program. Dropping it kills all processes of the group.
 struct ProcessGroup {
     process: Child,
-    /// The number that the group has as long as anybody is in it.
-    number: Option<u32>,
+    /// The id of the group.
+    id: Option<u32>,
 }
 
 struct StdioWriter {
@@ -68,7 +67,7 @@ impl Dial for Pipe {
             return Err(Error::setup("the program has no standard input and output"));
         };
         let (limit, lines) = (self.limit, LineSplitter::new(self.limit));
-        let group = ProcessGroup { number: process.id(), process };
+        let group = ProcessGroup { id: process.id(), process };
         let reader = StdioReader { output: BufReader::new(output), lines, limit, group };
         Ok((Box::new(reader), Box::new(StdioWriter { input: Some(input) })))
     }
@@ -101,7 +100,7 @@ impl MessageReader for StdioReader {
 impl StdioReader {
     /// The error for a program that closed its output.
     async fn ended(&mut self) -> Error {
-        match timeout(GOODBYE, self.group.process.wait()).await {
+        match timeout(CLOSE_TIMEOUT, self.group.process.wait()).await {
             Ok(Ok(status)) => Error::broken("the program has ended", status.to_string()),
             Ok(Err(fault)) => Error::broken("the program has ended", fault),
             Err(_) => Error::broken("the program has ended", "it closed its output"),
@@ -112,8 +111,8 @@ impl StdioReader {
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         #[cfg(unix)]
-        if let Some(group) = self.number.and_then(|number| Pid::from_raw(number.cast_signed())) {
-            // A group that is empty is gone, and there is nobody to kill.
+        if let Some(group) = self.id.and_then(|id| Pid::from_raw(id.cast_signed())) {
+            // An error means that the group is empty.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -123,14 +122,17 @@ impl Drop for ProcessGroup {
 impl MessageWriter for StdioWriter {
     async fn send(&mut self, message: Bytes) -> Result<(), Error> {
         let Some(input) = &mut self.input else {
-            return Err(Error::broken("the program does not listen", "its input is closed"));
+            return Err(Error::broken(
+                "the program's input cannot be written",
+                "its input is closed",
+            ));
         };
         let written = async {
             input.write_all(&message).await?;
             input.write_all(b"\n").await?;
             input.flush().await
         };
-        written.await.map_err(|fault| Error::broken("the program does not listen", fault))
+        written.await.map_err(|fault| Error::broken("the program's input cannot be written", fault))
     }
 
     async fn close(&mut self) {
@@ -139,7 +141,7 @@ impl MessageWriter for StdioWriter {
 }
 
 impl fmt::Debug for StdioProgram {
-    /// Arguments may hold secrets.
+    /// Leaves out the arguments, which may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StdioProgram").field("name", &self.name).finish_non_exhaustive()
     }

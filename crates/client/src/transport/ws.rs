@@ -33,7 +33,7 @@ use crate::error::Error;
 /// The subprotocol.
 const PROTOCOL: &str = "a2a.jsonrpc";
 
-/// An address of a WebSocket.
+/// WebSocket interface of an agent.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
     endpoint: HttpEndpoint,
@@ -80,17 +80,17 @@ impl Dial for WebSocket {
         refuse_redirect(&response)?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let (parts, body) = response.into_parts();
-            let said = read(body, http.limits.card, "the answer").await?;
+            let body = read(body, http.limits.card, "the answer").await?;
             let status = parts.status.as_u16();
-            return Err(match failure::rest(*dialect, status, &said) {
+            return Err(match failure::rest(*dialect, status, &body) {
                 Some(error) => Error::refused(error),
-                None => Error::bad_status(status, &String::from_utf8_lossy(&said)),
+                None => Error::bad_status(status, &String::from_utf8_lossy(&body)),
             }
             .waiting(retry_after(&parts.headers)));
         }
         let accepted = response.headers().get(header::SEC_WEBSOCKET_ACCEPT);
         if accepted.is_none_or(|accepted| *accepted != derive_accept_key(key.as_bytes())) {
-            return Err(Error::invalid("the server switched to something else than a WebSocket"));
+            return Err(Error::invalid("the server switched to another protocol than WebSocket"));
         }
         let response = response.map(|_| reqwest::Body::default());
         let upgraded = reqwest::Response::from(response).upgrade().await;
@@ -107,12 +107,12 @@ impl Dial for WebSocket {
 
 #[async_trait]
 impl MessageReader for WebSocketReader {
-    /// Pings count as life, so a quiet socket does not time out.
+    /// Pings count as data, so that a quiet socket does not time out.
     async fn next(&mut self) -> Result<Bytes, Error> {
         loop {
             let message = timeout(self.idle, self.socket.next()).await;
-            let message = message
-                .map_err(|_| Error::timeout("the socket showed no sign of life", self.idle))?;
+            let message =
+                message.map_err(|_| Error::timeout("the socket sent nothing", self.idle))?;
             match message {
                 Some(Ok(Message::Text(text))) => return Ok(text.into()),
                 Some(Ok(Message::Binary(bytes))) => return Ok(bytes),
@@ -124,8 +124,15 @@ impl MessageReader for WebSocketReader {
                 Some(Err(tungstenite::Error::Capacity(_))) => {
                     return Err(Error::too_large("a message", self.limit));
                 }
-                Some(Err(fault)) => return Err(Error::broken("the socket broke off", fault)),
-                None => return Err(Error::broken("the socket broke off", "it was closed")),
+                Some(Err(fault)) => {
+                    return Err(Error::broken("the connection of the socket was lost", fault));
+                }
+                None => {
+                    return Err(Error::broken(
+                        "the connection of the socket was lost",
+                        "it was closed",
+                    ));
+                }
             }
         }
     }
@@ -134,13 +141,14 @@ impl MessageReader for WebSocketReader {
 #[async_trait]
 impl MessageWriter for WebSocketWriter {
     async fn send(&mut self, message: Bytes) -> Result<(), Error> {
-        let text = Utf8Bytes::try_from(message).map_err(|_| Error::setup("JSON is no text"))?;
+        let text =
+            Utf8Bytes::try_from(message).map_err(|_| Error::setup("the message is not UTF-8"))?;
         let sent = self.socket.send(Message::Text(text)).await;
-        sent.map_err(|fault| Error::broken("the socket broke off", fault))
+        sent.map_err(|fault| Error::broken("the connection of the socket was lost", fault))
     }
 
     async fn close(&mut self) {
-        // Who is gone needs no goodbye.
+        // An error means that the connection is closed already.
         let _ = self.socket.close().await;
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     proxy::Proxy,
 };
 
-/// An agent on an official SDK, which dies with the test.
+/// An agent on an official SDK, killed at the end of the test.
 struct Official {
     name: &'static str,
     url: String,
@@ -77,14 +77,14 @@ impl Official {
     /// A client whose connections can be cut.
     async fn behind_a_proxy(&self, binding: Binding) -> (Client, Proxy) {
         let client = self.client(binding).await;
-        // gRPC has an address of its own.
+        // gRPC has another address.
         let address = client.interface().url.parse().unwrap_or(self.address);
         let proxy = Proxy::start(address).await;
         let mut card = client.card();
         for interface in &mut card.supported_interfaces {
             interface.url = interface.url.replace(&address.to_string(), &proxy.address.to_string());
         }
-        // Servers that begin to answer a stream with its next event are not waited for as long.
+        // Some servers send the head of a stream only with its next event.
         let timeouts = Timeouts { connect: Duration::from_secs(2), ..Timeouts::default() };
         (over(binding, self.version).timeouts(timeouts).card(card).unwrap(), proxy)
     }
@@ -105,7 +105,7 @@ fn task(result: SendResult) -> Task {
     }
 }
 
-/// Whether a piece came by itself, or in the task that stands in for what was missed.
+/// True if a chunk came as an event, or in a snapshot that replaces missed events.
 fn shows(events: &[StreamEvent], piece: &str) -> bool {
     events.iter().any(|event| match event {
         StreamEvent::Task(task) => task.text().contains(piece),
@@ -159,7 +159,7 @@ async fn life_of_a_task(server: &Official, binding: Binding) {
     assert_eq!(canceled.status.state, TaskState::Canceled);
 }
 
-/// Adds, looks up, lists and removes a webhook.
+/// Adds, gets, lists and removes a webhook.
 async fn webhooks(server: &Official, binding: Binding) {
     let client = server.client(binding).await;
     let done = task(client.send("hello").await.unwrap());
@@ -216,8 +216,8 @@ async fn pages(client: &Client) {
     assert!(count > 2 && count as u64 == total, "{count} of {total}");
 }
 
-/// The connection breaks in the middle of a stream; the stream does not.
-async fn a_cut_stream_goes_on(server: &Official, binding: Binding) {
+/// Cuts the connection in the middle of a stream, which resumes.
+async fn a_cut_stream_resumes(server: &Official, binding: Binding) {
     let (client, proxy) = server.behind_a_proxy(binding).await;
     let other = server.client(binding).await;
     for finish_first in [false, true] {
@@ -233,7 +233,7 @@ async fn a_cut_stream_goes_on(server: &Official, binding: Binding) {
             let stands = SendResult::Task(other.get(id.clone()).await.unwrap());
             other.finish(stands).await.unwrap();
         } else {
-            // Whatever comes next is of the resumed stream.
+            // The next event is of the resumed stream.
             seen.push(soon(events.next()).await.unwrap().unwrap());
             other.send("release").await.unwrap();
         }
@@ -247,8 +247,8 @@ async fn a_cut_stream_goes_on(server: &Official, binding: Binding) {
     }
 }
 
-/// Everything that can be called, over every binding. The JavaScript servers keep their `extended` card
-/// from those who have not said who they are.
+/// All operations over every binding. The JavaScript servers refuse their `extended` card to callers without
+/// credentials.
 async fn every_way(server: Official, extended: &str) {
     for binding in BINDINGS {
         life_of_a_task(&server, binding).await;
@@ -264,7 +264,7 @@ async fn every_way(server: Official, extended: &str) {
 
 async fn cut_in_every_way(server: Official) {
     for binding in BINDINGS {
-        a_cut_stream_goes_on(&server, binding).await;
+        a_cut_stream_resumes(&server, binding).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! What goes out with every call, and what is called again.
+//! Headers and parameters of calls, and retries.
 
 use std::{
     sync::{Arc, Mutex},
@@ -16,7 +16,7 @@ use crate::{
     hub::{over, quick},
 };
 
-/// A fake that speaks both bindings and versions, with this tenant where there are tenants.
+/// A fake with both bindings and versions, and with a tenant in those that have tenants.
 async fn agent() -> Fake {
     Fake::start(move |url, _, request| {
         if request.is_card() {
@@ -104,7 +104,7 @@ async fn every_request_names_its_version_extensions_tenant_and_trace() {
     }
 }
 
-/// A fake whose only interface speaks REST 1.0, and which answers every call with this.
+/// A fake with one REST 1.0 interface, which answers every call in this way.
 async fn rest(react: impl Fn(&Received) -> Reaction + Send + Sync + 'static) -> Fake {
     Fake::start(move |url, _, request| {
         if request.is_card() {
@@ -118,7 +118,7 @@ async fn rest(react: impl Fn(&Received) -> Reaction + Send + Sync + 'static) -> 
 
 // proves: TEN-002
 #[tokio::test]
-async fn where_the_interface_has_no_tenant_nobody_is_told_one() {
+async fn without_a_tenant_of_the_interface_none_is_sent() {
     let silent = rest(|_| answer(200, &json!({ "task": task("t", "COMPLETED") }))).await;
     quick().connect(&silent.url()).await.unwrap().send("hello").await.unwrap();
     let sent = silent.calls().pop().unwrap();
@@ -139,7 +139,7 @@ async fn where_the_interface_has_no_tenant_nobody_is_told_one() {
 
 // proves: REST-022
 #[tokio::test]
-async fn any_success_is_one() {
+async fn every_success_status_counts_as_success() {
     for status in [200, 201, 202, 299] {
         let fake = rest(move |request| match request.method.as_str() {
             "DELETE" => response(204, &[], ""),
@@ -154,7 +154,7 @@ async fn any_success_is_one() {
 
 // proves: ERR-076
 #[tokio::test]
-async fn the_reason_of_a_refusal_counts_before_its_status() {
+async fn the_reason_of_an_error_counts_before_its_status() {
     for (status, reason, kind) in [
         (409, "TASK_NOT_CANCELABLE", ErrorKind::TaskNotCancelable),
         (409, "UNSUPPORTED_OPERATION", ErrorKind::UnsupportedOperation),
@@ -178,7 +178,7 @@ async fn the_reason_of_a_refusal_counts_before_its_status() {
 }
 
 #[tokio::test]
-async fn interceptors_see_each_call_may_change_it_and_may_refuse_it() {
+async fn interceptors_see_change_and_refuse_calls() {
     let fake = agent().await;
     let log = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&log);
@@ -226,7 +226,7 @@ fn send_again() -> Retry {
 }
 
 #[tokio::test]
-async fn what_is_safe_to_repeat_is_repeated() {
+async fn idempotent_operations_are_retried() {
     let busy = response(503, &[("Retry-After", "0")], "busy");
     let refused = json!({ "error": { "code": -31014, "message": "slow down",
         "data": [{ "@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "LIMIT_EXCEEDED" }] } });
@@ -243,7 +243,7 @@ async fn what_is_safe_to_repeat_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_send_is_repeated_only_on_demand_and_then_with_the_same_id() {
+async fn a_send_is_retried_only_if_configured_and_with_the_same_id() {
     let done = |request: &Received| result(request, &json!({ "task": task("t", "COMPLETED") }));
     let fake = failing(1, Reaction::HangUp, done).await;
     let client = quick().connect(&fake.url()).await.unwrap();
@@ -263,7 +263,7 @@ async fn a_send_is_repeated_only_on_demand_and_then_with_the_same_id() {
 }
 
 #[tokio::test]
-async fn a_cancel_whose_answer_was_lost_has_worked() {
+async fn a_retried_cancel_succeeds_if_the_first_answer_was_lost() {
     let state = |state: &'static str| {
         failing(1, Reaction::HangUp, move |request| match request.json()["method"].as_str() {
             Some("CancelTask") => {

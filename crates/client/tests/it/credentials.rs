@@ -1,4 +1,4 @@
-//! Credentials: in the place the card names, at the origin they are for, and never in print.
+//! Credentials: their place in a request, their origin, and their absence in output.
 
 use herald_client::{Credential, Secret, protocol::ErrorKind};
 use herald_engine::Scopes;
@@ -38,7 +38,7 @@ fn required(names: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn an_api_key_goes_where_the_card_wants_it() {
+async fn an_api_key_goes_to_the_location_in_the_card() {
     for (place, check) in [
         ("header", (|request| request.header("x-key") == Some("k&=1")) as fn(&Received) -> bool),
         ("query", |request| request.path == "/?x-key=k%26%3D1"),
@@ -54,7 +54,7 @@ async fn an_api_key_goes_where_the_card_wants_it() {
 }
 
 #[tokio::test]
-async fn the_first_requirement_that_can_be_met_is_met_as_a_whole() {
+async fn the_first_requirement_that_can_be_satisfied_is_satisfied_as_a_whole() {
     let schemes = json!({
         "mtls": { "mtlsSecurityScheme": {} },
         "key": { "apiKeySecurityScheme": { "location": "header", "name": "x-key" } },
@@ -76,7 +76,7 @@ async fn the_first_requirement_that_can_be_met_is_met_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_card_that_says_nothing_gets_a_token_but_no_key() {
+async fn a_card_without_schemes_gets_a_token_but_no_api_key() {
     let fake = secured(json!({}), json!([])).await;
     let request = sent(&fake, &[Credential::bearer("t")]).await;
     assert_eq!(request.header("authorization"), Some("Bearer t"));
@@ -85,7 +85,7 @@ async fn a_card_that_says_nothing_gets_a_token_but_no_key() {
 }
 
 #[tokio::test]
-async fn a_card_is_asked_for_without_credentials_until_it_is_refused() {
+async fn a_card_is_fetched_without_credentials_unless_that_is_refused() {
     let open = secured(json!({}), json!([])).await;
     sent(&open, &[Credential::bearer("t")]).await;
     let shown = |fake: &Fake| -> Vec<_> {
@@ -115,7 +115,7 @@ async fn a_card_is_asked_for_without_credentials_until_it_is_refused() {
 }
 
 #[tokio::test]
-async fn a_card_cannot_lead_credentials_to_another_origin() {
+async fn a_card_cannot_direct_credentials_to_another_origin() {
     let trap = secured(json!({}), json!([])).await;
     let target = trap.url();
     let fake = Fake::start(move |_, _, _| answer(200, &card(&[(&target, "JSONRPC", "1.0")]))).await;

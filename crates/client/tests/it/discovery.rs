@@ -1,4 +1,4 @@
-//! Finding an agent and choosing how to call it.
+//! Discovery of cards and selection of interfaces.
 
 use herald_client::{Binding, Client, protocol::Version};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ type Offer = (&'static str, &'static str, &'static str);
 
 // proves: CARD-008, CARD-009
 #[tokio::test]
-async fn the_first_interface_of_the_card_that_is_spoken_is_called_at_its_own_url() {
+async fn the_first_supported_interface_of_the_card_is_called_at_its_url() {
     let orders: [(&[Offer], &str); 4] = [
         (&[("/r", "HTTP+JSON", "1.0"), ("/j", "JSONRPC", "1.0")], "/r/message:send"),
         (&[("/j", "JSONRPC", "1.0"), ("/r", "HTTP+JSON", "1.0")], "/j"),
@@ -75,7 +75,7 @@ async fn a_preferred_binding_and_a_pinned_version_win_over_the_cards_order() {
 
 // proves: VER-010
 #[tokio::test]
-async fn a_pinned_version_is_not_talked_down() {
+async fn a_pinned_version_cannot_be_downgraded() {
     let fake = agent(|url| old_card(url, Some("JSONRPC"), json!([]))).await;
     let error = quick().version(Version::V1_0).connect(&fake.url()).await.unwrap_err();
     assert!(error.is_setup() && error.to_string().contains("JSONRPC 0.3"), "{error}");
@@ -87,7 +87,7 @@ async fn a_pinned_version_is_not_talked_down() {
 
 // proves: CARD-010
 #[tokio::test]
-async fn an_interface_that_cannot_be_reached_is_passed_over() {
+async fn an_unreachable_interface_is_skipped() {
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let fake = agent(move |url| {
         let dead = format!("http://{closed}/");
@@ -103,7 +103,7 @@ async fn an_interface_that_cannot_be_reached_is_passed_over() {
 
 // proves: CARD-013
 #[tokio::test]
-async fn an_expired_card_is_asked_about_by_its_tag() {
+async fn an_expired_card_is_revalidated_by_its_etag() {
     let tagged = |age: &'static str| {
         Fake::start(move |url, _, request| match request.header("if-none-match") {
             Some("\"v1\"") => response(304, &[], ""),
@@ -129,7 +129,7 @@ async fn an_expired_card_is_asked_about_by_its_tag() {
 }
 
 #[tokio::test]
-async fn a_card_that_has_changed_changes_where_calls_go() {
+async fn calls_use_a_changed_card() {
     let fake = Fake::start(|url, before, request| {
         if !request.is_card() {
             return done(request);
@@ -146,7 +146,7 @@ async fn a_card_that_has_changed_changes_where_calls_go() {
     assert_eq!(paths, ["/old", "/new"]);
 }
 
-/// A card of 0.3 or older, whose main address speaks `transport`.
+/// A card of 0.3 or older whose main address has this transport.
 fn old_card(url: &str, transport: Option<&str>, additional: Value) -> Value {
     let mut card = json!({
         "name": "old", "description": "", "version": "1", "url": format!("{url}/main"),
@@ -162,7 +162,7 @@ fn old_card(url: &str, transport: Option<&str>, additional: Value) -> Value {
 
 // proves: CARD-018, CARD-019, CARD-024
 #[tokio::test]
-async fn cards_before_1_0_are_called_as_they_say() {
+async fn interfaces_of_cards_before_1_0_are_called() {
     let rest = |url: &str| json!([{ "url": format!("{url}/rest"), "transport": "HTTP+JSON" }]);
     let both = move |url: &str| old_card(url, Some("JSONRPC"), rest(url));
     let fake = agent(both).await;
@@ -176,7 +176,7 @@ async fn cards_before_1_0_are_called_as_they_say() {
     let fake = agent(move |url| old_card(url, Some("SOAP"), rest(url))).await;
     fake_send(&fake, Client::connect(&fake.url()).await.unwrap(), "/rest/v1/message:send").await;
 
-    // 0.2 names no version and no transport.
+    // Cards of 0.2 have no version and no transport.
     let fake = agent(|url| old_card(url, None, Value::Null)).await;
     quick().connect(&fake.url()).await.unwrap().send("hello").await.unwrap();
     assert_eq!(fake.calls()[0].json()["method"], "message/send");
@@ -216,7 +216,7 @@ async fn a_card_is_found_at_the_old_path_at_its_own_url_and_in_a_file() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_none_and_a_server_that_is_not_there_are_told_apart() {
+async fn an_invalid_url_and_an_absent_server_are_different_errors() {
     for url in [
         "",
         "agent",
@@ -235,7 +235,7 @@ async fn a_url_that_is_none_and_a_server_that_is_not_there_are_told_apart() {
 
 // proves: XC-005
 #[tokio::test]
-async fn an_extended_card_takes_the_place_of_the_public_one() {
+async fn an_extended_card_replaces_the_public_one() {
     let fake = Fake::start(|url, _, request| {
         if request.is_card() {
             rpc_card(url)

@@ -1,4 +1,4 @@
-//! A server that answers what a test tells it to, byte by byte.
+//! HTTP server with scripted answers, byte by byte.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ pub(crate) struct Fake {
     seen: Arc<Mutex<Vec<Received>>>,
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
     pub(crate) method: String,
@@ -29,7 +29,7 @@ pub(crate) struct Received {
     pub(crate) body: Vec<u8>,
 }
 
-/// What to do with a request.
+/// Reaction to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reaction {
     /// Send these bytes and hang up.
@@ -38,7 +38,7 @@ pub(crate) enum Reaction {
     Hold(Vec<u8>),
     /// Send the first bytes, then the others for ever.
     Endless(Vec<u8>, Vec<u8>),
-    /// Hang up without a word.
+    /// Hang up without an answer.
     HangUp,
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn result(request: &Received, result: &Value) -> Reaction {
     answer(200, &json!({ "jsonrpc": "2.0", "id": request.json()["id"], "result": result }))
 }
 
-/// The start of a stream that says these things in answer to a JSON-RPC call.
+/// The start of a stream with these results for a JSON-RPC call.
 pub(crate) fn stream(request: &Received, items: &[Value]) -> Vec<u8> {
     let id = &request.json()["id"];
     let items: Vec<_> =
@@ -197,7 +197,7 @@ pub(crate) fn card(interfaces: &[(&str, &str, &str)]) -> Value {
     })
 }
 
-/// The card of a fake that speaks JSON-RPC 1.0.
+/// The card of a fake with JSON-RPC 1.0.
 pub(crate) fn rpc_card(url: &str) -> Reaction {
     answer(200, &card(&[(url, "JSONRPC", "1.0")]))
 }

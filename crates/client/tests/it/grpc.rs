@@ -1,4 +1,4 @@
-//! gRPC: what goes out, what is read of what comes back, and servers that mean it no good.
+//! gRPC: requests, answers and hostile servers.
 
 use std::{
     convert::Infallible,
@@ -31,7 +31,7 @@ use crate::{
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// A server of HTTP/2 that answers what a test tells it to.
+/// HTTP/2 server with scripted answers.
 #[derive(Debug, Clone)]
 struct Fake {
     address: SocketAddr,
@@ -72,7 +72,7 @@ impl Fake {
         fake
     }
 
-    /// A card that offers gRPC of this version and nothing else, by host and port.
+    /// A card with one gRPC interface of this version, as host and port.
     fn card(&self, version: &str) -> AgentCard {
         let interface = AgentInterface {
             url: self.address.to_string(),
@@ -91,7 +91,7 @@ impl Fake {
     }
 }
 
-/// Messages with their five bytes in front of each.
+/// Messages with the prefix of five bytes each.
 fn framed(messages: &[Vec<u8>]) -> Bytes {
     let mut body = BytesMut::new();
     for message in messages {
@@ -106,7 +106,7 @@ fn trailers(pairs: &[(&'static str, String)]) -> HeaderMap {
     pairs.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap())).collect()
 }
 
-/// An answer of gRPC with these trailers, or none.
+/// A gRPC answer with these trailers, if any.
 fn answer(body: Bytes, outcome: Option<HeaderMap>) -> Answer {
     let response = Response::builder().header("content-type", "application/grpc+proto");
     let body = Full::new(body);
@@ -133,7 +133,7 @@ fn sent() -> Vec<u8> {
 
 // proves: GRPC-012, TEN-001, VER-001, VER-006, VER-007, EXT-001
 #[tokio::test]
-async fn metadata_says_who_is_calling_in_which_version_and_how_long_it_waits() {
+async fn metadata_has_credentials_version_and_deadline() {
     let fake = Fake::start(async |before| match before {
         0 => answer(framed(&[sent()]), ok()),
         _ => {
@@ -182,7 +182,7 @@ async fn metadata_says_who_is_calling_in_which_version_and_how_long_it_waits() {
 }
 
 #[tokio::test]
-async fn a_refusal_keeps_its_kind_its_sentence_and_its_details() {
+async fn an_error_keeps_its_kind_message_and_details() {
     let refusal = Refusal::new(ErrorKind::TaskNotFound, "no task “ä”").with("taskId", "t");
     let status = RpcStatus::from(&refusal);
     let said = trailers(&[
@@ -212,7 +212,7 @@ async fn a_refusal_keeps_its_kind_its_sentence_and_its_details() {
 }
 
 #[tokio::test]
-async fn a_refusal_without_details_is_told_by_its_name_or_its_number() {
+async fn an_error_without_details_is_recognised_by_name_or_code() {
     for (code, message, kind) in [
         (12, "TaskNotCancelableError: it is over", ErrorKind::TaskNotCancelable),
         (12, "UnsupportedOperationError: no", ErrorKind::UnsupportedOperation),
@@ -236,7 +236,7 @@ async fn a_refusal_without_details_is_told_by_its_name_or_its_number() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_an_error_of_its_kind() {
+async fn each_kind_of_invalid_answer_has_its_own_error() {
     type Make = Box<dyn Fn() -> Answer + Send + Sync>;
     type Check = fn(&herald_client::Error) -> bool;
     let compressed = Bytes::from_static(&[1, 0, 0, 0, 1, 0]);
@@ -285,13 +285,13 @@ async fn an_answer_that_is_none_is_an_error_of_its_kind() {
             },
             Err(error) => Some(error),
         };
-        // Two tasks are a stream like any other, and one without an outcome tells the task's end.
+        // A stream without trailers is lost, and polling then finds the end of the task.
         assert!(error.is_some() || ["two", "no outcome"].contains(&name), "{name}");
     }
 }
 
 #[tokio::test]
-async fn an_address_that_speaks_http_1_only_is_asked_about() {
+async fn an_error_at_an_http_1_address_hints_at_http_2() {
     let old = crate::fake::Fake::start(|_, before, _| match before {
         0 => Reaction::HangUp,
         _ => Reaction::Hold(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec()),
@@ -301,12 +301,15 @@ async fn an_address_that_speaks_http_1_only_is_asked_about() {
     for _ in 0..2 {
         let error = soon(fake.client().send("hello")).await.unwrap_err();
         let said = error.to_string();
-        assert!(error.is_broken() && said.contains("does this address speak HTTP/2?"), "{error:?}");
+        assert!(
+            error.is_broken() && said.contains("does this address support HTTP/2?"),
+            "{error:?}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_stream_whose_head_comes_with_its_first_event_is_waited_for() {
+async fn a_response_head_may_come_with_the_first_event() {
     let gate = Arc::new(Notify::new());
     let opened = Arc::clone(&gate);
     let fake = Fake::start(move |_| {
@@ -327,9 +330,9 @@ async fn a_stream_whose_head_comes_with_its_first_event_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_silent_stream_is_given_up_and_taken_up_again() {
+async fn a_silent_stream_is_resumed() {
     let fake = Fake::start(async |before| match before {
-        // The head never comes.
+        // The head never arrives.
         0 => std::future::pending().await,
         _ => {
             let event = Service::V1.encode_event(StreamEvent::Task(done()), true);

@@ -1,5 +1,4 @@
-//! Servers that mean it no good: whatever they do costs bounded time and memory and ends in an error
-//! of its kind.
+//! Hostile servers: whatever they do costs bounded time and memory and ends in an error.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::{
 
 const SMALL: Limits = Limits { card: 10_000, response: 10_000, event: 10_000 };
 
-/// A fake whose card says that it speaks JSON-RPC, and which does this with every call.
+/// A fake with JSON-RPC, which reacts to every call in this way.
 async fn calls(
     react: impl Fn(usize, &crate::fake::Received) -> Reaction + Send + Sync + 'static,
 ) -> Fake {
@@ -41,7 +40,7 @@ async fn an_endless_card_is_too_large() {
 }
 
 #[tokio::test]
-async fn an_endless_answer_is_too_large_and_a_lie_about_its_length_too() {
+async fn an_endless_answer_and_a_false_length_are_too_large() {
     let head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n".to_vec();
     let fake = calls(move |_, _| Reaction::Endless(head.clone(), vec![b' '; 1000])).await;
     let error = soon(client(&fake).await.send("hello")).await.unwrap_err();
@@ -95,7 +94,7 @@ async fn an_answer_about_another_task_or_to_another_call_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_at_all_is_an_error_of_its_kind() {
+async fn each_kind_of_unreadable_answer_has_its_own_error() {
     for body in ["", "hello", "<html></html>", "{}", "[]", "null", r#"{"jsonrpc":"2.0","id":1}"#] {
         let fake = calls(move |_, _| response(200, &[], body)).await;
         let error = client(&fake).await.get("mine").await.unwrap_err();
@@ -113,7 +112,7 @@ async fn what_is_no_answer_at_all_is_an_error_of_its_kind() {
 }
 
 #[tokio::test]
-async fn a_refusal_in_place_of_a_stream_is_no_empty_stream() {
+async fn an_error_in_place_of_a_stream_is_not_an_empty_stream() {
     let refusal = json!({ "code": -32004, "message": "no" });
     for kind in ["application/json", "application/a2a+json", "text/event-stream"] {
         let refusal = refusal.clone();
@@ -135,7 +134,7 @@ async fn a_refusal_in_place_of_a_stream_is_no_empty_stream() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_and_no_credential_goes_along() {
+async fn a_redirect_is_not_followed_with_or_without_credentials() {
     let trap = Fake::start(|_, _, _| response(200, &[], "{}")).await;
     let target = format!("{}/elsewhere?token=secret", trap.url());
     for status in [301, 302, 303, 307, 308] {
@@ -155,7 +154,7 @@ async fn a_redirect_is_not_followed_and_no_credential_goes_along() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_given_up() {
+async fn a_call_to_a_silent_server_times_out() {
     let short = Timeouts {
         call: Duration::from_secs(1),
         send: Duration::from_secs(1),
@@ -172,7 +171,7 @@ async fn a_server_that_does_not_answer_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_closed_again_and_again_is_lost_in_the_end() {
+async fn a_stream_that_is_closed_repeatedly_is_lost() {
     let fake = calls(|_, request| match request.json()["method"].as_str() {
         Some("GetTask") => result(request, &task("t", "WORKING")),
         _ => Reaction::Answer(stream(request, &[json!({ "task": task("t", "WORKING") })])),
@@ -217,7 +216,7 @@ async fn a_stream_that_stays_open_after_the_end_of_its_task_ends() {
 }
 
 #[tokio::test]
-async fn a_list_that_goes_round_in_circles_ends() {
+async fn a_list_that_repeats_its_pages_ends() {
     let fake = calls(|_, request| {
         let page = json!({ "tasks": [], "nextPageToken": "again", "pageSize": 1, "totalSize": 9 });
         result(request, &page)
@@ -230,11 +229,11 @@ async fn a_list_that_goes_round_in_circles_ends() {
 }
 
 #[tokio::test]
-async fn a_list_goes_round_in_no_circle_however_wide() {
+async fn a_cycle_of_pages_of_any_length_is_detected() {
     let fake = calls(|_, request| {
         let token =
             request.json()["params"]["pageToken"].as_str().map_or(0, |one| one.parse().unwrap());
-        // Twenty pages that lead into a circle of thirty.
+        // Twenty pages that lead into a cycle of thirty.
         let next: usize = if token == 49 { 20 } else { token + 1 };
         let page = json!({ "tasks": [], "nextPageToken": next.to_string(), "pageSize": 1,
             "totalSize": 9 });
@@ -256,7 +255,7 @@ async fn a_list_goes_round_in_no_circle_however_wide() {
 }
 
 #[tokio::test]
-async fn the_id_of_an_event_is_short_or_forgotten() {
+async fn a_long_event_id_is_ignored() {
     let fake = calls(|_, request| match request.json()["method"].as_str() {
         Some("SendStreamingMessage") => {
             let mut bytes = events(&[]);
@@ -282,7 +281,7 @@ async fn the_id_of_an_event_is_short_or_forgotten() {
 }
 
 #[tokio::test]
-async fn events_without_content_do_not_hold_up_a_deadline() {
+async fn events_without_content_do_not_delay_a_deadline() {
     let fake = calls(|_, _| {
         let mut head = events(&[]);
         head.extend_from_slice(format!("id: {}\n", "x".repeat(9000)).as_bytes());

@@ -13,10 +13,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::agents::Script;
 
-/// Nothing in these tests takes this long unless it is stuck.
+/// Timeout of everything in these tests.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
 
-/// Every binding and version that both sides speak.
+/// Every binding and version that client and server have in common.
 pub(crate) const EVERY_WAY: [(Binding, Version); 7] = [
     (Binding::JsonRpc, Version::V1_0),
     (Binding::Rest, Version::V1_0),
@@ -71,7 +71,7 @@ impl Hub {
         format!("http://{}", self.address)
     }
 
-    /// Lets `wait` and `steps` go on, so many times.
+    /// Lets `wait` and `steps` continue `count` times.
     pub(crate) fn release(&self, count: usize) {
         self.script.gate.add_permits(count);
     }
@@ -105,7 +105,7 @@ pub(crate) fn over(binding: Binding, version: Version) -> ClientBuilder {
     quick().prefer([binding]).version(version)
 }
 
-/// Everything a stream has to say.
+/// All events of a stream.
 pub(crate) async fn all(mut events: herald_client::Events) -> Vec<StreamEvent> {
     let mut seen = Vec::new();
     while let Some(event) = soon(events.next()).await.unwrap() {
@@ -123,7 +123,7 @@ pub(crate) fn pieces(events: &[StreamEvent]) -> String {
     events.iter().filter_map(text).collect()
 }
 
-/// Waits for what must come.
+/// Awaits a future that must finish soon.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.expect("it takes too long")
 }

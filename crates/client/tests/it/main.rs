@@ -1,5 +1,4 @@
-//! The client against a real Herald and against servers that mean it
-//! no good.
+//! Tests of the client against a real Herald and against hostile servers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::disallowed_methods, reason = "json! is how tests write what they send")]

@@ -1,4 +1,4 @@
-//! Tokens: an authorization server that looks at what it is sent, and an agent that wants its tokens.
+//! OAuth tokens: an authorization server that records its requests, and an agent that requires tokens.
 
 use std::{
     collections::BTreeMap,
@@ -21,21 +21,21 @@ use crate::{
 
 type Form = BTreeMap<String, String>;
 
-/// A path, a form and `Authorization`.
+/// A recorded request: path, form and `Authorization`.
 type Asked = (String, Form, Option<String>);
 
-/// An authorization server and an agent, at one address.
+/// An authorization server and an agent at one address.
 #[derive(Clone, Default)]
 struct World {
     /// The scheme of the card.
     scheme: Value,
-    /// What the next answers to a form are, in order; after them tokens are given out.
+    /// The next answers to forms, in order; after them tokens are issued.
     next: Arc<Mutex<Vec<(u16, Value)>>>,
-    /// What is sent along with a token.
+    /// Further members of token responses.
     extra: Value,
     /// Every request to the authorization server.
     seen: Arc<Mutex<Vec<Asked>>>,
-    /// The tokens that the agent takes; the newest one unless it is set.
+    /// The tokens that the agent accepts; without any, the newest one.
     taken: Arc<Mutex<Option<String>>>,
 }
 
@@ -92,7 +92,7 @@ impl World {
         card
     }
 
-    /// How many tokens were given out.
+    /// The number of issued tokens.
     fn count(&self) -> usize {
         self.seen.lock().unwrap().iter().filter(|(path, ..)| path != "/device").count()
     }
@@ -168,7 +168,7 @@ async fn a_token_is_fetched_once_for_many_calls_with_what_the_card_requires() {
     });
     let mut calls: tokio::task::JoinSet<_> = calls.collect();
     while let Some(done) = soon(calls.join_next()).await {
-        // The fake answers a get as it does a send, which is enough to see that it was let in.
+        // The fake answers every call alike, which is enough to see that the token was accepted.
         assert!(!done.unwrap().is_err_and(|error| error.is_unauthenticated()));
     }
     soon(client.send("x")).await.unwrap();
@@ -183,7 +183,7 @@ async fn a_token_is_fetched_once_for_many_calls_with_what_the_card_requires() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_is_renewed_once_and_by_one_of_many() {
+async fn a_refused_token_is_renewed_once_for_concurrent_calls() {
     let world = World::client_credentials();
     let fake = world.start().await;
     let client = connect(program().scope("own"), &fake).await;
@@ -205,7 +205,7 @@ async fn a_token_that_is_refused_is_renewed_once_and_by_one_of_many() {
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_before_it_expires_with_what_came_along() {
+async fn a_token_is_renewed_with_its_refresh_token_before_it_expires() {
     let mut world = World::client_credentials();
     world.extra = json!({ "expires_in": 5, "refresh_token": "hunter3" });
     let fake = world.start().await;
@@ -220,14 +220,14 @@ async fn a_token_is_renewed_before_it_expires_with_what_came_along() {
     assert_eq!(grants, ["client_credentials", "refresh_token", "refresh_token"]);
     assert_eq!(world.forms()[2]["refresh_token"], "hunter3");
     assert_eq!(*tokens.lock().unwrap(), ["t1", "t2", "t3"]);
-    // A refusal of what came along is no reason to give up.
+    // A refused refresh token leads to a new grant.
     world.then(400, json!({ "error": "invalid_grant" }));
     soon(client.send("x")).await.unwrap();
     assert_eq!(world.forms()[4]["grant_type"], "client_credentials");
 }
 
 #[tokio::test]
-async fn a_kept_token_is_used_renewed_where_it_came_from_and_nowhere_else() {
+async fn a_stored_token_is_renewed_only_at_its_issuer() {
     let flow = json!({ "deviceCode": {
         "tokenUrl": "{}/token", "refreshUrl": "{}/refresh", "deviceAuthorizationUrl": "{}/device",
         "scopes": {}
@@ -247,17 +247,20 @@ async fn a_kept_token_is_used_renewed_where_it_came_from_and_nowhere_else() {
     let mut stranger = kept(&fake, Some(1));
     stranger.from = "https://other.example/token".into();
     let error = refused(OAuth::client("me").token(stranger), &fake).await;
-    assert!(error.is_login() && error.to_string().contains("log in"), "{error}");
+    assert!(error.is_login() && error.to_string().contains("a login is needed"), "{error}");
     world.then(400, json!({ "error": "invalid_grant", "error_description": "gone" }));
     let error = refused(OAuth::client("me").token(kept(&fake, Some(1))), &fake).await;
-    assert!(error.to_string().contains("log in") && error.to_string().contains("gone"), "{error}");
+    assert!(
+        error.to_string().contains("a login is needed") && error.to_string().contains("gone"),
+        "{error}"
+    );
     assert_eq!(world.count(), 2);
     let error = refused(OAuth::client("me"), &fake).await;
-    assert!(error.to_string().contains("log in"), "{error}");
+    assert!(error.to_string().contains("a login is needed"), "{error}");
 }
 
 #[tokio::test]
-async fn openid_connect_and_server_metadata_say_where_tokens_are() {
+async fn token_endpoints_come_from_openid_connect_and_server_metadata() {
     let openid = json!({ "openIdConnectSecurityScheme": {
         "openIdConnectUrl": "{}/.well-known/openid-configuration"
     } });
@@ -277,7 +280,7 @@ async fn openid_connect_and_server_metadata_say_where_tokens_are() {
 }
 
 #[tokio::test]
-async fn a_card_cannot_lead_secrets_to_a_server_that_nobody_named() {
+async fn a_card_cannot_direct_secrets_to_an_untrusted_server() {
     let theirs = World::client_credentials();
     let trap = theirs.start().await;
     let flow = |url: &str| json!({ "clientCredentials": { "tokenUrl": url, "scopes": {} } });
@@ -312,7 +315,7 @@ async fn a_card_cannot_lead_secrets_to_a_server_that_nobody_named() {
     assert!(refused(program(), &fake).await.is_invalid());
 }
 
-/// A world whose server describes itself as `change` has it.
+/// A world whose server metadata is changed by `change`.
 async fn described(world: &World, change: impl Fn(&mut Value) + Send + Sync + 'static) -> Fake {
     let world = world.clone();
     Fake::start(move |url, _, request| match request.path.as_str() {
@@ -333,7 +336,7 @@ fn openid() -> World {
 }
 
 #[tokio::test]
-async fn a_server_cannot_lead_secrets_to_another_that_nobody_named() {
+async fn server_metadata_cannot_direct_secrets_to_an_untrusted_server() {
     let theirs = World::client_credentials();
     let trap = theirs.start().await;
     for endpoint in ["token_endpoint", "device_authorization_endpoint", "authorization_endpoint"] {
@@ -360,7 +363,7 @@ async fn a_server_cannot_lead_secrets_to_another_that_nobody_named() {
 }
 
 #[tokio::test]
-async fn a_code_counts_only_if_the_server_that_was_asked_gave_it_out() {
+async fn a_code_of_another_issuer_is_refused() {
     let login = async |supported: bool, issuer: &str| {
         let world = openid();
         let fake = described(&world, move |said| {
@@ -393,7 +396,7 @@ async fn a_code_counts_only_if_the_server_that_was_asked_gave_it_out() {
 }
 
 #[tokio::test]
-async fn no_token_lasts_for_ever() {
+async fn the_lifetime_of_a_token_is_bounded() {
     let mut world = World::client_credentials();
     world.extra = json!({ "expires_in": u64::MAX });
     let fake = world.start().await;
@@ -402,7 +405,7 @@ async fn no_token_lasts_for_ever() {
 }
 
 #[tokio::test]
-async fn what_an_authorization_server_says_is_bounded_and_explained() {
+async fn answers_of_an_authorization_server_are_bounded_and_explained() {
     let world = World::client_credentials();
     let fake = world.start().await;
     for (status, body, expected) in [
@@ -411,7 +414,7 @@ async fn what_an_authorization_server_says_is_bounded_and_explained() {
         (400, json!({ "error": "x\u{7}", "error_description": "y".repeat(5000) }), "x (yyy"),
         (500, json!("oops"), "500"),
         (200, json!({ "access_token": "hunter2", "token_type": "mac" }), "mac"),
-        (200, json!({ "access_token": "a\nb", "token_type": "bearer" }), "no header"),
+        (200, json!({ "access_token": "a\nb", "token_type": "bearer" }), "a header cannot have"),
         (200, json!({ "token": "hunter2" }), "cannot be read"),
         (200, json!({ "access_token": "x".repeat(1 << 20), "token_type": "bearer" }), "larger"),
     ] {
@@ -431,17 +434,17 @@ async fn what_an_authorization_server_says_is_bounded_and_explained() {
     assert!(trap.calls().is_empty());
 
     let fake = World::new(&json!({ "password": { "tokenUrl": "{}/token" } })).start().await;
-    assert!(refused(program(), &fake).await.to_string().contains("still in use"));
+    assert!(refused(program(), &fake).await.to_string().contains("obsolete OAuth flows"));
     let fake = World::client_credentials().start().await;
     assert!(refused(OAuth::client("me"), &fake).await.to_string().contains("secret"));
     let agent = Fake::start(|url, _, _| answer(200, &card(&[(url, "JSONRPC", "1.0")]))).await;
     let error = with(program()).connect(&agent.url()).await.unwrap_err();
-    assert!(error.is_setup() && error.to_string().contains("tokens"), "{error}");
+    assert!(error.is_setup() && error.to_string().contains("scheme for OAuth"), "{error}");
     let shown = format!("{:?}", with(program().token(kept(&agent, None))));
     assert!(shown.contains("me:1") && !shown.contains("hunter"), "{shown}");
 }
 
-/// The same world without a socket, so that time can be made to pass.
+/// The same world without a socket, so that the test can advance the clock.
 fn in_process(world: &World) -> ClientBuilder {
     let world = world.clone();
     let service = tower::service_fn(move |request: http::Request<Full<Bytes>>| {
@@ -475,7 +478,7 @@ fn device() -> (World, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_person_logs_in_on_another_device_while_the_client_waits_as_long_as_it_is_told() {
+async fn a_device_login_polls_at_the_interval_of_the_server() {
     let (world, code) = device();
     world.then(200, code);
     for error in ["authorization_pending", "slow_down", "authorization_pending"] {
@@ -501,7 +504,7 @@ async fn a_person_logs_in_on_another_device_while_the_client_waits_as_long_as_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_login_that_is_declined_or_forgotten_ends() {
+async fn a_declined_or_expired_login_ends() {
     let login = async |answers: &[(u16, Value)], change: fn(&mut Value)| {
         let (world, mut code) = device();
         change(&mut code);
@@ -518,7 +521,7 @@ async fn a_login_that_is_declined_or_forgotten_ends() {
     let error = login(&[(400, json!({ "error": "access_denied" }))], |_| {}).await;
     assert!(error.to_string().contains("declined"), "{error}");
     let error = login(&[(400, json!({ "error": "expired_token" }))], |_| {}).await;
-    assert!(error.to_string().contains("begin again"), "{error}");
+    assert!(error.to_string().contains("log in again"), "{error}");
     let pending = vec![(400, json!({ "error": "authorization_pending" })); 20];
     let error = login(&pending, |code| code["expires_in"] = json!(30)).await;
     assert!(error.is_timeout(), "{error}");
@@ -526,7 +529,7 @@ async fn a_login_that_is_declined_or_forgotten_ends() {
     assert!(error.is_setup(), "a person is not sent there: {error}");
 }
 
-/// Asks for a path of an address as a browser does, and gets the answer.
+/// Requests a URL as a browser does, and returns the answer.
 async fn visit(url: &reqwest::Url) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let address = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap());
@@ -539,7 +542,7 @@ async fn visit(url: &reqwest::Url) -> String {
 }
 
 #[tokio::test]
-async fn a_person_logs_in_with_a_browser_and_only_their_browser_is_believed() {
+async fn a_browser_login_accepts_only_the_redirect_with_its_state() {
     let world = World::new(&json!({ "authorizationCode": {
         "authorizationUrl": "{}/authorize?prompt=login", "tokenUrl": "{}/token", "scopes": {}
     } }));
@@ -556,7 +559,7 @@ async fn a_person_logs_in_with_a_browser_and_only_their_browser_is_believed() {
             let url = format!("{}?state={state}&{more}", asked["redirect_uri"]);
             reqwest::Url::parse(&url).unwrap()
         };
-        // One that was opened ahead and stays silent, and one that only guesses.
+        // A spare connection without a request, and a request with a guessed state.
         let port = back("", "").port().unwrap();
         let _silent = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         assert!(visit(&back("guessed", "code=evil")).await.starts_with("HTTP/1.1 404"));
@@ -591,30 +594,30 @@ fn form_of(url: &str) -> Form {
     form(reqwest::Url::parse(url).unwrap().query().unwrap())
 }
 
-/// What a server was asked to take back.
-fn taken_back(world: &World) -> Vec<(String, String)> {
+/// The tokens that the server was asked to revoke.
+fn revoked(world: &World) -> Vec<(String, String)> {
     let seen = world.seen.lock().unwrap();
     let asked = seen.iter().filter(|(path, ..)| path == "/revoke");
     asked.map(|(_, form, _)| (form["token_type_hint"].clone(), form["token"].clone())).collect()
 }
 
 #[tokio::test]
-async fn a_login_is_taken_back_where_it_came_from_and_nowhere_else() {
+async fn a_token_is_revoked_only_at_its_issuer() {
     let both = [("refresh_token", "hunter3"), ("access_token", "old")]
         .map(|(hint, token)| (hint.to_owned(), token.to_owned()));
     let openid = json!({ "openIdConnectSecurityScheme": {
         "openIdConnectUrl": "{}/.well-known/openid-configuration" } });
-    // Described by what the card names, and where servers describe themselves.
+    // With metadata at the URL of the card, and at the well-known path.
     let mut usual = World::client_credentials();
     usual.extra = json!({ "described": true });
     for world in [World { scheme: openid, extra: json!({}), ..World::default() }, usual] {
         let fake = world.start().await;
         let client = connect(OAuth::client("me").token(kept(&fake, None)), &fake).await;
         assert!(soon(client.log_out()).await.unwrap());
-        assert_eq!(taken_back(&world), both);
+        assert_eq!(revoked(&world), both);
         assert!(world.forms()[0].get("client_id").is_some_and(|id| id == "me"));
         assert!(!soon(client.log_out()).await.unwrap(), "there is none any more");
-        // A kind of token that cannot be taken back is no failure.
+        // A type of token that cannot be revoked is not a failure.
         world.then(200, json!({}));
         world.then(400, json!({ "error": "unsupported_token_type" }));
         let client = connect(OAuth::client("me").token(kept(&fake, None)), &fake).await;
@@ -622,11 +625,11 @@ async fn a_login_is_taken_back_where_it_came_from_and_nowhere_else() {
         world.then(400, json!({ "error": "invalid_client" }));
         let client = connect(OAuth::client("me").token(kept(&fake, None)), &fake).await;
         assert!(soon(client.log_out()).await.unwrap_err().is_login());
-        let asked = taken_back(&world).len();
+        let asked = revoked(&world).len();
         let foreign = Token { from: "https://other.example/token".into(), ..kept(&fake, None) };
         let client = connect(OAuth::client("me").token(foreign), &fake).await;
         assert!(soon(client.log_out()).await.unwrap_err().is_login());
-        assert_eq!(taken_back(&world).len(), asked, "another server's token was shown");
+        assert_eq!(revoked(&world).len(), asked, "another server's token was shown");
     }
     let silent = World::client_credentials();
     let fake = silent.start().await;

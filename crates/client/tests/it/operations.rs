@@ -130,7 +130,7 @@ async fn refusals_are_errors_of_their_kind_over_every_binding_and_version() {
 }
 
 #[tokio::test]
-async fn lists_come_page_by_page_and_0_3_has_none() {
+async fn lists_are_paginated_and_0_3_has_none() {
     let hub = Hub::start().await;
     for (binding, version) in EVERY_WAY {
         let client = hub.client_over(binding, version).await;

@@ -15,15 +15,15 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-/// Passes bytes on until it is told to cut.
+/// TCP proxy that cuts connections on request.
 #[derive(Debug, Clone)]
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    /// How many bytes of answers may still pass; `None` is any number.
+    /// Bytes of answers that may still pass; `None` for no limit.
     left: Arc<Mutex<Option<usize>>>,
     /// Cuts every connection.
     scissors: Arc<Notify>,
-    /// How many connections there were.
+    /// The number of connections so far.
     accepted: Arc<AtomicUsize>,
 }
 
@@ -52,23 +52,22 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Cuts the connection that carries the byte after the next `count` bytes of answers. What comes
-    /// later passes.
+    /// Cuts one connection after the next `count` bytes of answers; later connections pass.
     pub(crate) fn cut_after(&self, count: usize) {
         *self.left.lock().unwrap() = Some(count);
     }
 
-    /// Cuts every connection there is.
+    /// Cuts all current connections.
     pub(crate) fn cut_now(&self) {
         self.scissors.notify_waiters();
     }
 
-    /// How many connections there were so far.
+    /// The number of connections so far.
     pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Takes back a cut that has not happened; whether there was none to take back.
+    /// Cancels a pending cut. Returns whether the cut has happened already.
     pub(crate) fn has_cut(&self) -> bool {
         self.left.lock().unwrap().take().is_none()
     }

@@ -14,7 +14,7 @@ use crate::{
     hub::{Hub, all, over, pieces, quick, soon},
 };
 
-/// A fake whose card says that it speaks JSON-RPC, and which does this with every call.
+/// A fake with JSON-RPC, which reacts to every call in this way.
 async fn calls(react: impl Fn(&str, &Received) -> Reaction + Send + Sync + 'static) -> Fake {
     Fake::start(move |url, _, request| {
         if request.is_card() {
@@ -36,7 +36,7 @@ fn methods(fake: &Fake) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn without_cursors_the_task_stands_in_for_what_was_missed() {
+async fn without_cursors_a_snapshot_replaces_missed_events() {
     let fake = calls(|method, request| match method {
         "SendStreamingMessage" => {
             Reaction::Answer(stream(request, &[json!({ "task": task("t", "SUBMITTED") })]))
@@ -61,7 +61,7 @@ async fn without_cursors_the_task_stands_in_for_what_was_missed() {
 }
 
 #[tokio::test]
-async fn a_task_that_cannot_be_followed_is_looked_at_until_it_ends() {
+async fn a_task_that_cannot_be_subscribed_to_is_polled() {
     let refusal = json!({ "error": { "code": -32004, "message": "not while it rains" } });
     for refusal in [refusal, json!({ "result": null })] {
         let looks = std::sync::atomic::AtomicUsize::new(0);
@@ -91,7 +91,7 @@ async fn a_task_that_cannot_be_followed_is_looked_at_until_it_ends() {
 
 // proves: STR-023
 #[tokio::test]
-async fn a_stream_may_end_or_go_on_where_the_task_waits_for_its_caller() {
+async fn a_stream_may_end_or_continue_while_the_task_waits_for_its_caller() {
     for state in ["INPUT_REQUIRED", "AUTH_REQUIRED"] {
         let closing = calls(move |_, request| {
             Reaction::Answer(stream(
@@ -158,7 +158,7 @@ async fn frames_of_many_lines_with_comments_and_returns_are_read() {
 }
 
 #[tokio::test]
-async fn following_over_rest_is_a_post_and_a_get_where_that_is_unknown() {
+async fn a_subscription_over_rest_is_a_post_or_else_a_get() {
     for unknown in [404, 405] {
         let fake = Fake::start(move |url, _, request| {
             if request.is_card() {
@@ -181,7 +181,7 @@ async fn following_over_rest_is_a_post_and_a_get_where_that_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_failure_in_the_middle_of_a_stream_is_told_by_the_task() {
+async fn after_an_error_in_a_stream_the_task_has_the_outcome() {
     for (binding, name) in [(Binding::JsonRpc, "JSONRPC"), (Binding::Rest, "HTTP+JSON")] {
         let fake = Fake::start(move |url, _, request| {
             if request.is_card() {
@@ -216,7 +216,7 @@ async fn a_failure_in_the_middle_of_a_stream_is_told_by_the_task() {
 }
 
 #[tokio::test]
-async fn a_refusal_to_have_a_task_followed_may_come_in_a_stream() {
+async fn a_subscription_may_be_refused_within_the_stream() {
     let looks = std::sync::atomic::AtomicUsize::new(0);
     let fake = Fake::start(move |url, _, request| {
         if request.is_card() {
@@ -247,7 +247,7 @@ async fn a_refusal_to_have_a_task_followed_may_come_in_a_stream() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_opens_a_stream_is_what_the_caller_gets() {
+async fn an_error_as_the_first_event_is_returned() {
     let fake = calls(|_, request| {
         let error = json!({ "code": -32603, "message": "oops" });
         let id = &request.json()["id"];
@@ -261,7 +261,7 @@ async fn a_refusal_that_opens_a_stream_is_what_the_caller_gets() {
 }
 
 #[tokio::test]
-async fn a_stream_without_a_first_event_is_lost_and_says_so() {
+async fn a_stream_without_a_first_event_is_lost() {
     let fake = calls(|_, request| Reaction::Answer(stream(request, &[]))).await;
     let client = quick().connect(&fake.url()).await.unwrap();
     let error = soon(client.stream("hello").await.unwrap().next()).await.unwrap_err();
@@ -270,7 +270,7 @@ async fn a_stream_without_a_first_event_is_lost_and_says_so() {
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_stream_is_looked_at() {
+async fn an_agent_that_does_not_stream_is_polled() {
     let hub = Hub::start().await;
     let client = quick().connect(&format!("{}/agents/silent", hub.url())).await.unwrap();
     let mut events = client.stream("wait for it").await.unwrap();

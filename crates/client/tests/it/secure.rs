@@ -1,4 +1,4 @@
-//! TLS under the bindings that have connections of their own kind: gRPC and WebSocket.
+//! TLS of the bindings with connections of their own: gRPC and WebSocket.
 
 use std::{
     net::SocketAddr,
@@ -18,7 +18,7 @@ use crate::hub::{quick, soon};
 
 const WEBSOCKET: &str = "https://github.com/herald-a2a/herald/bindings/websocket/v1";
 
-/// A server with a certificate that nobody signed. It counts those who believe it.
+/// A server with a self-signed certificate. It counts clients that accept it.
 async fn stranger() -> (SocketAddr, Arc<AtomicUsize>) {
     let made = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -42,7 +42,7 @@ async fn stranger() -> (SocketAddr, Arc<AtomicUsize>) {
 
 // proves: SEC-004
 #[tokio::test]
-async fn grpc_and_sockets_believe_no_more_servers_than_the_other_bindings() {
+async fn grpc_and_websockets_verify_certificates_like_the_other_bindings() {
     let (address, believed) = stranger().await;
     for (binding, url) in [
         ("GRPC", format!("https://{address}")),

@@ -1,4 +1,4 @@
-//! WebSocket: one connection that lasts and carries everything.
+//! WebSocket: one long-lived connection for calls and streams.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ use crate::{
 /// The name of the binding in cards.
 const WEBSOCKET: &str = "https://github.com/herald-a2a/herald/bindings/websocket/v1";
 
-/// A client that speaks over WebSocket through a proxy.
+/// A client over WebSocket behind a proxy.
 async fn behind(proxy: &Proxy) -> Client {
     over(Binding::WebSocket, Version::V1_0).connect(&proxy.url()).await.unwrap()
 }
 
 #[tokio::test]
-async fn one_socket_carries_many_calls_and_streams_at_once() {
+async fn one_socket_carries_concurrent_calls_and_streams() {
     let hub = Hub::start().await;
     let proxy = Proxy::start(hub.address).await;
     let client = behind(&proxy).await;
@@ -57,7 +57,7 @@ async fn one_socket_carries_many_calls_and_streams_at_once() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_given_up_leaves_the_others_and_its_task_alone() {
+async fn a_dropped_call_affects_neither_the_others_nor_its_task() {
     let hub = Hub::start().await;
     let proxy = Proxy::start(hub.address).await;
     let client = behind(&proxy).await;
@@ -74,9 +74,9 @@ async fn a_call_that_is_given_up_leaves_the_others_and_its_task_alone() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_read_slowly_loses_nothing_and_holds_nobody_up() {
+async fn a_slowly_read_stream_loses_nothing_and_delays_no_other_call() {
     let hub = Hub::start().await;
-    // Little may wait, so that the stream is given up and taken up again.
+    // The buffer is small, so that the stream is dropped and resumed.
     let limits = Limits { event: 4000, response: 4000, ..Limits::default() };
     let client = over(Binding::WebSocket, Version::V1_0).limits(limits);
     let client = client.connect(&hub.url()).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_stream_that_is_read_slowly_loses_nothing_and_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_cut_is_replaced_and_its_streams_go_on() {
+async fn a_lost_socket_is_replaced_and_its_streams_resume() {
     let hub = Hub::start().await;
     let proxy = Proxy::start(hub.address).await;
     let client = behind(&proxy).await;
@@ -116,7 +116,7 @@ async fn a_socket_that_is_cut_is_replaced_and_its_streams_go_on() {
     assert_eq!(proxy.accepted(), 3, "both streams share the new socket");
 }
 
-/// A fake whose card names a WebSocket, and which does this with the handshake.
+/// A fake with a WebSocket, which reacts to the handshake in this way.
 async fn handshake(react: impl Fn() -> Reaction + Send + Sync + 'static) -> Fake {
     Fake::start(move |url, _, request| {
         if request.is_card() {
@@ -130,7 +130,7 @@ async fn handshake(react: impl Fn() -> Reaction + Send + Sync + 'static) -> Fake
 }
 
 #[tokio::test]
-async fn a_handshake_that_fails_is_an_error_of_its_kind() {
+async fn each_kind_of_failed_handshake_has_its_own_error() {
     type Check = fn(&herald_client::Error) -> bool;
     let switched = "HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                     Sec-WebSocket-Accept: nonsense\r\n\r\n";
@@ -151,7 +151,7 @@ async fn a_handshake_that_fails_is_an_error_of_its_kind() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_finish_the_handshake_is_not_waited_for() {
+async fn an_unfinished_handshake_times_out() {
     let fake = handshake(|| Reaction::Hold(Vec::new())).await;
     let timeouts = Timeouts { connect: Duration::from_secs(1), ..Timeouts::default() };
     let client = quick().timeouts(timeouts).connect(&fake.url()).await.unwrap();
@@ -159,19 +159,19 @@ async fn a_server_that_does_not_finish_the_handshake_is_not_waited_for() {
     assert!(error.is_connect(), "{error:?}");
 }
 
-/// What a socket of our own does after its first call.
+/// Behaviour of a scripted socket after its first call.
 #[derive(Debug, Clone)]
 enum Then {
     /// Answers it, and all that follow.
     Answer,
     /// Sends these messages and waits for the client to go.
     Say(Vec<Message>),
-    /// Leaves without a word.
+    /// Closes the connection without an answer.
     Leave,
 }
 
-/// A server whose card names a WebSocket. On the n-th one it waits for a call and does the n-th thing,
-/// and the last one on every further socket.
+/// A server with a WebSocket. The n-th socket waits for a call and acts by the n-th entry, further ones by the
+/// last.
 async fn sockets(acts: Vec<Then>) -> Fake {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -216,7 +216,7 @@ fn done(call: &str) -> Message {
 }
 
 #[tokio::test]
-async fn what_is_about_no_call_is_passed_over() {
+async fn messages_without_a_call_are_ignored() {
     let fake = sockets(vec![Then::Say(vec![
         Message::text("nonsense"),
         Message::binary(vec![0xff]),
@@ -232,7 +232,7 @@ async fn what_is_about_no_call_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_socket_that_fails_fails_its_calls_and_the_next_call_has_another() {
+async fn a_failed_socket_fails_its_calls_and_the_next_call_opens_another() {
     type Check = fn(&herald_client::Error) -> bool;
     let close = CloseFrame { code: CloseCode::Away, reason: "for a walk".into() };
     let cases: [(Then, Check); 4] = [

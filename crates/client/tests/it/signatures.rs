@@ -1,4 +1,4 @@
-//! Signatures of cards: ours, and forged ones.
+//! Signatures of cards: valid and forged ones.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ use crate::{
     hub::{quick, soon},
 };
 
-/// A key of ours.
+/// A key pair of the test.
 struct Signer {
     kid: &'static str,
     secret: EncodingKey,
@@ -62,7 +62,7 @@ fn judged(card: &AgentCard, keys: CardKeys) -> Verdict {
 
 // proves: SIG-002, SIG-009
 #[tokio::test]
-async fn a_further_signature_leaves_the_first_one_good_and_one_good_one_is_enough() {
+async fn one_valid_signature_of_several_is_enough() {
     let (first, second) = (Signer::new("first"), Signer::new("second"));
     let mut card = plain();
     first.sign(&mut card, |_| {});
@@ -77,7 +77,7 @@ async fn a_further_signature_leaves_the_first_one_good_and_one_good_one_is_enoug
 
 // proves: SIG-010
 #[tokio::test]
-async fn whether_a_card_has_to_be_signed_is_the_callers_choice() {
+async fn a_signature_is_required_only_if_configured() {
     let signer = Signer::new("k");
     let (unsigned, mut signed, mut changed) = (plain(), plain(), plain());
     signer.sign(&mut signed, |_| {});
@@ -104,7 +104,7 @@ async fn whether_a_card_has_to_be_signed_is_the_callers_choice() {
 }
 
 #[tokio::test]
-async fn a_card_that_comes_later_has_to_be_signed_too() {
+async fn later_cards_need_a_signature_too() {
     let signer = Signer::new("k");
     let jwks = keys(&[signer.jwk()]);
     let fake = Fake::start(move |url, before, request| {
@@ -135,7 +135,7 @@ async fn a_card_that_comes_later_has_to_be_signed_too() {
 
 // proves: SIG-011
 #[tokio::test]
-async fn keys_that_are_no_longer_or_not_yet_good_are_not_used() {
+async fn keys_outside_their_validity_are_not_used() {
     let signer = Signer::new("k");
     let mut card = plain();
     signer.sign(&mut card, |_| {});
@@ -160,7 +160,7 @@ async fn keys_that_are_no_longer_or_not_yet_good_are_not_used() {
 
 // proves: SIG-014
 #[tokio::test]
-async fn a_signature_cannot_choose_how_a_key_is_used() {
+async fn a_signature_cannot_choose_the_algorithm_of_a_key() {
     let signer = Signer::new("k");
     let judge = |change: fn(&mut ProtectedHeader), jwk: Value| {
         let mut card = plain();
@@ -184,7 +184,7 @@ async fn a_signature_cannot_choose_how_a_key_is_used() {
         jwk[name] = value;
         assert!(matches!(judge(|_| {}, jwk), Verdict::Invalid { .. }), "{name}");
     }
-    // The public key as a shared secret, which everybody knows.
+    // The public key used as a shared secret, which everybody knows.
     let mut card = plain();
     let protected = ProtectedHeader::new("HS256", "k").encode();
     let input = signing_input(&protected, &payload(&card, SignedForm::Specified));
@@ -196,7 +196,7 @@ async fn a_signature_cannot_choose_how_a_key_is_used() {
 
 // proves: SIG-009, SIG-012
 #[tokio::test]
-async fn keys_are_fetched_over_https_from_trusted_places_and_from_nowhere_else() {
+async fn keys_are_fetched_only_over_https_from_trusted_origins() {
     let signer = Signer::new("k");
     let asked = Arc::new(Mutex::new(Vec::new()));
     let connect = |jku: &'static str, place: Option<&str>| {

@@ -1,4 +1,4 @@
-//! Servers that fall silent, on a clock that the test drives.
+//! Servers that fall silent, with a clock that the test advances.
 
 use std::{
     convert::Infallible,
@@ -19,8 +19,8 @@ use serde_json::json;
 
 use crate::fake::{card, task};
 
-/// Everything a stream has to say, however long it takes.
-async fn patiently(mut events: herald_client::Events) -> Vec<StreamEvent> {
+/// All events of a stream, without a timeout.
+async fn all_events(mut events: herald_client::Events) -> Vec<StreamEvent> {
     let mut seen = Vec::new();
     while let Some(event) = events.next().await.unwrap() {
         seen.push(event);
@@ -28,13 +28,13 @@ async fn patiently(mut events: herald_client::Events) -> Vec<StreamEvent> {
     seen
 }
 
-/// Says one thing and then ends, or goes on and says nothing.
-struct Said {
+/// A body with one text, after which it ends or stays silent.
+struct ScriptedBody {
     bytes: Option<Bytes>,
     ends: bool,
 }
 
-impl Body for Said {
+impl Body for ScriptedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -50,18 +50,19 @@ impl Body for Said {
     }
 }
 
-fn whole(text: &str) -> Response<Said> {
-    Response::new(Said { bytes: Some(text.to_owned().into()), ends: true })
+fn whole(text: &str) -> Response<ScriptedBody> {
+    Response::new(ScriptedBody { bytes: Some(text.to_owned().into()), ends: true })
 }
 
-fn silent(text: &str) -> Response<Said> {
-    let mut response = Response::new(Said { bytes: Some(text.to_owned().into()), ends: false });
+fn silent(text: &str) -> Response<ScriptedBody> {
+    let mut response =
+        Response::new(ScriptedBody { bytes: Some(text.to_owned().into()), ends: false });
     response.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
     response
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_stream_is_taken_up_again_for_as_long_as_its_task_works() {
+async fn a_silent_stream_is_resumed_as_long_as_its_task_works() {
     let streams = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&streams);
     let service = tower::service_fn(move |request: Request<Full<Bytes>>| {
@@ -82,7 +83,7 @@ async fn a_silent_stream_is_taken_up_again_for_as_long_as_its_task_works() {
         }
     });
     let client = Client::in_process(service).await.unwrap();
-    let seen = patiently(client.stream("take your time").await.unwrap()).await;
+    let seen = all_events(client.stream("take your time").await.unwrap()).await;
     let last = seen.last().and_then(StreamEvent::state);
     assert_eq!(last, Some(TaskState::Completed), "{seen:?}");
     assert_eq!(streams.load(Ordering::Relaxed), 20);
@@ -90,7 +91,7 @@ async fn a_silent_stream_is_taken_up_again_for_as_long_as_its_task_works() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn comments_are_signs_of_life() {
+async fn keep_alive_comments_prevent_the_idle_timeout() {
     /// A comment every half minute, and the end of the task after five minutes.
     struct Comments(tokio::time::Interval, usize);
 
@@ -127,7 +128,7 @@ async fn comments_are_signs_of_life() {
     });
     let card = serde_json::from_value(card(&[("http://localhost", "HTTP+JSON", "1.0")])).unwrap();
     let client = Client::builder().service(service).card(card).unwrap();
-    let seen = patiently(client.stream("take your time").await.unwrap()).await;
+    let seen = all_events(client.stream("take your time").await.unwrap()).await;
     assert_eq!(seen.len(), 2, "{seen:?}");
     assert_eq!(calls.load(Ordering::Relaxed), 1, "one connection was enough");
 }

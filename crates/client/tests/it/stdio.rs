@@ -1,4 +1,4 @@
-//! Agents that are programs. `crates/herald` has the test with the real one.
+//! Agents that are programs, as shell scripts. `crates/herald` has the test with the real binary.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tempfile::tempdir;
 
 use crate::hub::{all, quick, soon};
 
-/// An agent that is a script of the shell.
+/// A client of a shell script.
 fn script(text: &str) -> Client {
     quick().command("sh", ["-c", text]).unwrap()
 }
@@ -18,7 +18,7 @@ fn done(id: u64) -> String {
     format!(r#"echo '{{"jsonrpc":"2.0","id":{id},"result":{task}}}'"#)
 }
 
-/// Waits for a file, which a script makes when it is done.
+/// Waits for a file that a script creates at its end.
 async fn appears(path: &Path) {
     soon(async {
         while !path.exists() {
@@ -29,7 +29,7 @@ async fn appears(path: &Path) {
 }
 
 #[tokio::test]
-async fn a_program_is_called_over_lines_and_its_chatter_is_passed_over() {
+async fn a_program_is_called_over_lines_and_other_output_is_ignored() {
     let text = format!(
         "read -r line\n\
          case \"$line\" in *'\"method\":\"SendMessage\"'*'\"a2a-version\":\"1.0\"'*) ;; *) exit 9;; esac\n\
@@ -65,7 +65,7 @@ async fn a_stream_of_a_program_has_its_events_and_its_end() {
 }
 
 #[tokio::test]
-async fn a_refusal_to_an_id_that_could_not_be_read_is_that_of_the_only_call() {
+async fn an_error_without_an_id_belongs_to_the_only_call() {
     let text = "read -r line\n\
                 echo '{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"too long\"}}'\n\
                 cat > /dev/null";
@@ -74,7 +74,7 @@ async fn a_refusal_to_an_id_that_could_not_be_read_is_that_of_the_only_call() {
 }
 
 #[tokio::test]
-async fn a_program_that_ends_fails_its_calls_and_is_started_again_by_the_next() {
+async fn a_program_that_exits_fails_its_calls_and_is_restarted_by_the_next() {
     let place = tempdir().unwrap();
     let marker = place.path().join("ran");
     let text = format!(
@@ -110,7 +110,7 @@ async fn a_connection_whose_credentials_are_refused_is_not_used_again() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_and_a_line_without_end_are_errors_of_their_kind() {
+async fn a_missing_program_and_an_endless_line_are_errors_of_their_kind() {
     let client = Client::connect("stdio:no-such-program-anywhere --flag").await.unwrap();
     let error = soon(client.send("hello")).await.unwrap_err();
     assert!(error.is_setup() && error.to_string().contains("no-such-program"), "{error}");
@@ -125,10 +125,10 @@ async fn a_program_that_is_not_there_and_a_line_without_end_are_errors_of_their_
 }
 
 #[tokio::test]
-async fn what_a_program_has_started_ends_with_it() {
+async fn child_processes_of_a_program_are_killed_with_it() {
     let place = tempdir().unwrap();
     let (number, alive) = (place.path().join("number"), place.path().join("alive"));
-    // It outlives the program and holds none of its streams.
+    // The child process outlives the program and has none of its streams open.
     let text = format!(
         "sleep 600 < /dev/null > /dev/null 2>&1 & echo $! > '{0}.new'; mv '{0}.new' '{0}'\n\
          read -r line\n{1}\n: > '{2}'\ncat > /dev/null",
@@ -144,7 +144,7 @@ async fn what_a_program_has_started_ends_with_it() {
     assert!(process.exists());
     drop(client);
     soon(async {
-        // Whoever nobody waits for stays in the list as a zombie until somebody does.
+        // A killed process stays in `/proc` as a zombie until its parent reaps it.
         let gone = || match std::fs::read_to_string(process.join("stat")) {
             Ok(stat) => stat.contains(") Z "),
             Err(_) => true,

@@ -1,4 +1,4 @@
-//! Streams that go on when their connection does not.
+//! Streams that resume after a lost connection.
 
 use herald_client::{Retry, StreamEvent, TaskState};
 
@@ -7,7 +7,7 @@ use crate::{
     proxy::Proxy,
 };
 
-/// A client behind a proxy that cuts, allowed to send a message again.
+/// A client behind a proxy, which may retry sends.
 async fn behind(
     proxy: &Proxy,
     (binding, version): (herald_client::Binding, herald_client::protocol::Version),
@@ -19,7 +19,7 @@ async fn behind(
 
 // proves: GET-011
 #[tokio::test]
-async fn a_stream_cut_at_any_byte_goes_on_and_repeats_nothing() {
+async fn a_stream_cut_at_any_byte_resumes_without_repetition() {
     let hub = Hub::start().await;
     let proxy = Proxy::start(hub.address).await;
     for way in EVERY_WAY {
@@ -44,7 +44,7 @@ async fn a_stream_cut_at_any_byte_goes_on_and_repeats_nothing() {
 }
 
 #[tokio::test]
-async fn a_stream_can_be_taken_up_by_another_client_where_one_left_off() {
+async fn a_stream_can_be_resumed_by_another_client() {
     let hub = Hub::start().await;
     let client = hub.client().await;
     let mut events = client.stream("steps 3").await.unwrap();

@@ -26,7 +26,7 @@ use crate::{
     hub::{Hub, SOON, quick, soon},
 };
 
-/// Somebody who vouches for others.
+/// Certificate authority of the test.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -53,7 +53,7 @@ impl Authority {
     }
 }
 
-/// TLS in front of a server that speaks plain HTTP.
+/// TLS proxy in front of a plain HTTP server.
 struct Front {
     address: SocketAddr,
     tried: Arc<AtomicUsize>,
@@ -61,7 +61,7 @@ struct Front {
 }
 
 impl Front {
-    /// Lets everybody in, or only those for whom `clients` vouches.
+    /// Accepts every client, or only those with a certificate of `clients`.
     async fn start(server: &Authority, clients: Option<&Authority>, behind: SocketAddr) -> Self {
         let (certificate, key) = server.vouch("127.0.0.1");
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
@@ -101,7 +101,7 @@ impl Front {
     }
 }
 
-/// An agent behind TLS whose card says so.
+/// An agent behind TLS, with such addresses in its card.
 async fn agent(
     server: &Authority,
     clients: Option<&Authority>,
@@ -132,7 +132,7 @@ async fn refused(builder: ClientBuilder, front: &Front) {
 
 // proves: SEC-004
 #[tokio::test]
-async fn a_certificate_that_nobody_signed_is_refused_before_anything_is_sent() {
+async fn a_self_signed_certificate_is_refused_before_anything_is_sent() {
     let front = agent(&Authority::new(), None, json!({})).await;
     let client = quick().credential(Credential::bearer("hunter2"));
     let error = soon(client.connect(&front.url())).await.unwrap_err();
@@ -144,7 +144,7 @@ async fn a_certificate_that_nobody_signed_is_refused_before_anything_is_sent() {
 
 // proves: SEC-004
 #[tokio::test]
-async fn a_root_of_ones_own_is_believed_and_so_is_anybody_where_that_was_asked_for() {
+async fn an_own_root_is_trusted_and_any_certificate_if_configured() {
     let authority = Authority::new();
     let front = agent(&authority, None, json!({})).await;
     let client = quick().root_certificate(authority.pem()).connect(&front.url()).await.unwrap();
@@ -175,7 +175,7 @@ async fn a_client_certificate_is_shown_to_a_server_that_asks_for_one() {
 }
 
 #[tokio::test]
-async fn a_certificate_counts_as_what_the_card_requires() {
+async fn a_client_certificate_satisfies_the_requirement_of_the_card() {
     let authority = Authority::new();
     let schemes = json!({
         "a": { "mtlsSecurityScheme": {} },

@@ -1,4 +1,4 @@
-//! A2A 0.1 and early 0.2, which do not say which of them they are.
+//! A2A 0.1 and early 0.2, whose cards have no version.
 
 use herald_client::{
     AgentCard, Binding, Client, SendResult, StreamEvent, TaskState,
@@ -16,7 +16,7 @@ use crate::{
     hub::{Hub, all, pieces, quick, soon},
 };
 
-/// A client of Herald's endpoint for 0.1, which no card names.
+/// A client of Herald's endpoint for 0.1, which no card lists.
 fn client(hub: &Hub) -> Client {
     let interface = AgentInterface {
         url: format!("{}/rpc", hub.url()),
@@ -70,7 +70,7 @@ async fn the_same_calls_are_those_of_0_1() {
 }
 
 #[tokio::test]
-async fn what_0_1_does_not_have_is_unsupported() {
+async fn operations_that_0_1_does_not_have_are_unsupported() {
     let hub = Hub::start().await;
     let client = client(&hub);
     let unsupported = Some(ErrorKind::UnsupportedOperation);
@@ -80,13 +80,13 @@ async fn what_0_1_does_not_have_is_unsupported() {
     assert_eq!(client.push_configs(query).await.unwrap_err().kind(), unsupported);
     assert_eq!(client.delete_push_config("t", "one").await.unwrap_err().kind(), unsupported);
     assert_eq!(client.extended_card().await.unwrap_err().kind(), unsupported);
-    // These it has, and Herald refuses them.
+    // Version 0.1 has these, and Herald refuses them.
     let config = PushConfig { task_id: Some("t".into()), ..PushConfig::default() };
     let error = client.create_push_config(config).await.unwrap_err();
     assert_ne!(error.kind(), unsupported, "{error:?}");
 }
 
-/// A server that has its card at the old path and knows these methods only.
+/// A server with its card at the old path and with these methods only.
 async fn old(authentication: Value, methods: &'static [&'static str]) -> Fake {
     Fake::start(move |url, _, request| match request.path.as_str() {
         "/.well-known/agent.json" => {
@@ -140,7 +140,7 @@ fn call(request: &Received, methods: &[&str]) -> Reaction {
 
 // proves: FMT-023, CARD-024
 #[tokio::test]
-async fn which_of_two_old_versions_an_agent_speaks_is_found_out_by_the_first_call() {
+async fn the_first_call_finds_out_which_old_version_an_agent_has() {
     let bearer = json!({ "schemes": ["bearer"] });
     for (authentication, is_first, tried) in [
         (bearer.clone(), true, 0),

@@ -20,7 +20,7 @@ pub trait Agent: fmt::Debug + Send + Sync + 'static {
     /// metadata, or its caller did not answer. The call is dropped after the profile's `grace`.
     async fn task_ended(&self, _task: &Task, _metadata: Option<Metadata>) {}
 
-    /// True if it answers this message directly, with one message and without a task.
+    /// True if the agent answers this message directly, with one message and without a task.
     fn answers_directly(&self, _message: &Message) -> bool {
         false
     }
@@ -29,9 +29,9 @@ pub trait Agent: fmt::Debug + Send + Sync + 'static {
 /// The treatment of a turn whose process died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// Continue after the last write of the turn, in at most so many attempts.
+    /// Continue after the last write of the turn, in at most this many attempts.
     Resume(u32),
-    /// Repeat the turn from its start, in at most so many attempts.
+    /// Repeat the turn from its start, in at most this many attempts.
     Rerun(u32),
     /// Fail the task with the reason `INTERRUPTED`.
     Fail,
@@ -83,9 +83,9 @@ pub struct Profile {
     pub memory: usize,
     /// The longest time for one message, all attempts together; `None` is without limit.
     pub timeout: Option<Duration>,
-    /// The longest time between two writes of a turn.
+    /// The longest time between two writes of a turn; `None` is without limit.
     pub idle_timeout: Option<Duration>,
-    /// The longest time that a task may wait for its caller.
+    /// The longest time that a task may wait for its caller; `None` is without limit.
     pub paused_timeout: Option<Duration>,
     /// The time that a stopped turn has to clean up before it is dropped.
     pub grace: Duration,
@@ -113,9 +113,9 @@ pub struct Skill {
 /// A protocol extension an agent knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Extension {
-    /// Its URI.
+    /// The URI of the extension.
     pub uri: String,
-    /// How the agent uses it.
+    /// How the agent uses the extension.
     pub description: String,
     /// True if callers must name it in their requests.
     pub required: bool,

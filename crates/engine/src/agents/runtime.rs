@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -26,6 +29,8 @@ pub(crate) struct AgentRuntime {
     paused: Arc<Semaphore>,
     /// Wakes the dispatcher.
     waker: Notify,
+    /// True once its dispatcher runs.
+    is_dispatched: AtomicBool,
     /// Cancelled once the agent is removed from the registry.
     retired: CancellationToken,
     pub(crate) metrics: AgentMetrics,
@@ -92,6 +97,7 @@ impl AgentRuntime {
             running: Arc::new(Semaphore::new(running)),
             paused: Arc::new(Semaphore::new(paused)),
             waker: Notify::new(),
+            is_dispatched: AtomicBool::new(false),
             retired: CancellationToken::new(),
             metrics: AgentMetrics::default(),
             quarantined: Mutex::default(),
@@ -146,6 +152,11 @@ impl AgentRuntime {
     /// Wakes the dispatcher, because the store may have a due task.
     pub(crate) fn wake(&self) {
         self.waker.notify_one();
+    }
+
+    /// True for the first caller, who starts the dispatcher.
+    pub(crate) fn start_dispatching(&self) -> bool {
+        !self.is_dispatched.swap(true, Ordering::Relaxed)
     }
 
     /// Ends the dispatcher, because the agent was removed.

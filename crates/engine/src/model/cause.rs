@@ -2,29 +2,29 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-/// Who caused a change of a task.
+/// The actor that caused a change of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Actor {
     /// The owner of the task.
     Caller,
-    /// Its agent.
+    /// The agent of the task.
     Agent,
-    /// The engine, by a timeout or after a crash.
+    /// The engine: a timeout, or recovery after a crash.
     #[default]
     Engine,
-    /// An administrator, by their principal.
+    /// An administrator, with their principal.
     Operator(Arc<str>),
 }
 
-/// The cause of an append. Only that of callers and operators is stored; the cause of every other event
-/// follows from its kind.
+/// The cause of an append. Only the causes of callers and operators are stored; the actor of every
+/// other event follows from its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cause {
-    /// Who.
+    /// The actor.
     pub actor: Actor,
     /// The id of the request, if there was one.
     pub request: Option<Arc<str>>,
-    /// The binding it came by.
+    /// The binding of the request.
     pub binding: Option<Cow<'static, str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Commands of callers, agents and the engine, which the rules decide.
+//! Commands of callers, agents and the engine: the input of the rules.
 
 use std::sync::Arc;
 
@@ -6,57 +6,59 @@ use herald_protocol::{Message, Metadata, Seq, TaskState, Timestamp, TraceContext
 
 use super::{event::Chunk, member::MemberId};
 
-/// Something a caller, an agent or the engine wants.
+/// A command of a caller, an agent or the engine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Take a message.
+    /// Receive a message.
     Receive {
-        /// The message; its task and context are filled in by the decision.
+        /// The message. The rules add its task id and context id.
         message: Arc<Message>,
-        /// Media types the caller can use.
+        /// Media types that the caller accepts.
         accepted_output_modes: Vec<String>,
         /// The metadata of the send.
         metadata: Option<Metadata>,
-        /// The span it is received in.
+        /// The span in which the message is received.
         trace: Option<TraceContext>,
         /// The holder of the last turn, if that member is dead.
         dead: Option<MemberId>,
     },
-    /// End the task.
+    /// Cancel the task.
     Cancel {
-        /// For whoever reads the log.
+        /// The metadata of the cancel request, which is stored in the log only.
         metadata: Option<Metadata>,
     },
-    /// Take up the oldest unread message. Nothing happens if there is none, or a turn under way.
+    /// Begin the turn of the oldest unread message. No effect if there is none or a turn is
+    /// running.
     Begin(MemberId),
-    /// Take up the current turn once more after its holder died. Nothing happens if another member
-    /// holds it by now.
+    /// Repeat the current turn after its holder died. No effect if another member holds the turn by
+    /// now.
     Retry {
-        /// Who takes it up.
+        /// The new holder.
         me: MemberId,
-        /// The dead member it is taken over from.
+        /// The dead holder.
         from: MemberId,
     },
-    /// Go on, in the turn that is under way, with the oldest unread message after this event. Nothing
-    /// happens if there is none, or if the task is hidden: a direct answer has no further message.
+    /// Continue the running turn with the oldest unread message after this event. No effect if
+    /// there is none, or if the task is hidden: a direct answer has no further message.
     Take(Seq),
-    /// Say where the task stands, in which words, and what else is to be known about it. Every state
-    /// but `working` ends the turn.
+    /// Report a state, with an optional message and metadata of the task. Every state except
+    /// `working` ends the turn.
     Report(TaskState, Option<Arc<Message>>, Option<Metadata>),
-    /// Ask the caller and keep the turn until the answer is there.
+    /// Ask the caller, and keep the turn until the answer arrives.
     Ask(TaskState, Option<Arc<Message>>, Option<Metadata>),
-    /// Add to the results.
+    /// Write an artifact or a piece of one.
     Write(Chunk),
     /// Answer directly.
     Reply(Arc<Message>),
-    /// Fail the task because its caller did not answer. Nothing happens unless the task has waited for
-    /// its caller since then, without a turn.
+    /// Fail the task because its caller did not answer. No effect unless the task still waits for
+    /// its caller since `since`, without a turn.
     Expire {
         /// The time of the status with the question.
         since: Timestamp,
         /// The last message of the task.
         message: Arc<Message>,
     },
-    /// Let go of the turn without an event. The epoch grows, so that whoever let go can no longer write.
+    /// Release the claim without an event. The epoch grows, so that the former holder can no longer
+    /// write.
     Release,
 }

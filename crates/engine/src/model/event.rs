@@ -7,74 +7,74 @@ use herald_protocol::{
     Artifact, Message, Metadata, Seq, TaskState, TaskStatus, Timestamp, TraceContext,
 };
 
-/// Something that happened to a task.
+/// An event of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A caller's message was accepted.
     Received(Received),
-    /// The status changed. What an agent says beside it stays with the task; what a caller says
-    /// about its cancel is in the log alone.
+    /// The status changed. Metadata of an agent is merged into the task; metadata of a cancel is
+    /// stored in the log only.
     Status(TaskStatus, Option<Metadata>),
-    /// An artifact grew or was replaced.
+    /// An artifact was extended or replaced.
     Artifact(Chunk),
     /// The agent answered directly.
     Reply(Arc<Message>),
 }
 
-/// An accepted message and what its turn needs to know.
+/// An accepted message, with the data that its turn needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Received {
-    /// The message, with its task and context filled in.
+    /// The message, with its task id and context id.
     pub message: Arc<Message>,
-    /// Media types the caller can use; empty means any.
+    /// Media types that the caller accepts; empty means any.
     pub accepted_output_modes: Vec<String>,
-    /// The metadata of the send, beside the message's own.
+    /// The metadata of the send request, which is separate from that of the message.
     pub metadata: Option<Metadata>,
-    /// The span it was received in, which its turn belongs to.
+    /// The span in which the message was received; the parent of its turn's span.
     pub trace: Option<TraceContext>,
-    /// The state it left the task in.
+    /// The state of the task after the message.
     pub state: TaskState,
-    /// When.
+    /// The time of acceptance.
     pub at: Timestamp,
 }
 
-/// An artifact or the next piece of one.
+/// An artifact, or the next piece of one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chunk {
-    /// The artifact; its parts are the piece.
+    /// The artifact. Its parts are the piece.
     pub artifact: Arc<Artifact>,
-    /// Whether the parts go after those already there.
+    /// True if the parts are appended to the existing ones.
     pub append: bool,
-    /// Whether the artifact is complete with this.
+    /// True if this piece completes the artifact.
     pub last: bool,
 }
 
-/// What kind of event a log entry holds, readable without decoding it.
+/// The kind of event in a log entry, available without decoding the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A caller's message was accepted; the state it left the task in.
+    /// A caller's message was accepted, which led to this state.
     Received(TaskState),
     /// The status changed to this state.
     Status(TaskState),
-    /// An artifact grew or was replaced.
+    /// An artifact was extended or replaced.
     Artifact,
-    /// The agent answered directly; the log is closed.
+    /// The agent answered directly. No event can follow.
     Reply,
 }
 
-/// One logged event. Its body is the 1.0 JSON of the stream item, except for [`Kind::Received`].
+/// One stored event. The body is the 1.0 JSON of the stream item, except for [`Kind::Received`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its sequence number in the log of its task, from 1.
+    /// The sequence number in the log of the task, from 1.
     pub seq: Seq,
-    /// What it is.
+    /// The kind of the event.
     pub kind: Kind,
-    /// The event itself.
+    /// The encoded event.
     pub body: Bytes,
 }
 
 impl Kind {
-    /// The number it is stored as.
+    /// The number that stands for the kind in the store.
     pub fn code(self) -> u8 {
         match self {
             Self::Artifact => 1,
@@ -84,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// The kind stored as this number.
+    /// The kind of a stored number.
     pub fn from_code(code: u8) -> Option<Self> {
         let state = TaskState::from_number(u64::from(code & 0x0f))?;
         match code & 0xf0 {
@@ -96,7 +96,7 @@ impl Kind {
         }
     }
 
-    /// The state the task is in after this event, where the event says so.
+    /// The state after the event, if the event determines it.
     pub fn state(self) -> Option<TaskState> {
         match self {
             Self::Received(state) | Self::Status(state) => Some(state),

@@ -5,9 +5,9 @@ use herald_protocol::{ContextId, TaskId, TenantId};
 /// Owner of a task. Other callers cannot name it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
-    /// The tenant, from authentication; without credentials, the namespace the caller named.
+    /// The tenant, from authentication. Without credentials, the namespace that the caller named.
     pub tenant: TenantId,
-    /// The authenticated party within the tenant; empty without credentials.
+    /// The authenticated principal within the tenant; empty without credentials.
     pub principal: std::sync::Arc<str>,
 }
 
@@ -20,22 +20,22 @@ pub struct Key {
     pub task: TaskId,
 }
 
-/// Whose tasks a query is about.
+/// The owners whose tasks a query covers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Those of one owner.
+    /// One owner.
     Own(Owner),
-    /// Those of all principals of a tenant.
+    /// All principals of a tenant.
     Tenant(TenantId),
-    /// Everybody's.
+    /// All owners.
     All,
 }
 
 /// A conversation of one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Conversation {
-    /// Whose.
+    /// The owner of its tasks.
     pub owner: Owner,
-    /// Its name.
+    /// The context id.
     pub context: ContextId,
 }

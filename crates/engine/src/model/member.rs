@@ -2,8 +2,8 @@
 
 use herald_protocol::{AgentName, Timestamp};
 
-/// Id of a member: one life of a node, or a worker. A new start of a node is another member, and no id
-/// is ever used again.
+/// Id of a member: one run of a node, or a worker. A restarted node is a new member, and no id is
+/// used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberId(pub u128);
 
@@ -19,24 +19,24 @@ pub enum MemberKind {
 /// A living member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its id.
+    /// The id.
     pub id: MemberId,
-    /// What it is.
+    /// The kind.
     pub kind: MemberKind,
-    /// Its name, for people.
+    /// The name, for people.
     pub name: String,
-    /// The agents that it serves.
+    /// The agents that the member serves.
     pub agents: Vec<AgentName>,
-    /// How often it has sent a heartbeat. Observers compare counters, never clocks: a member is dead if
-    /// its counter did not move for a while.
+    /// The number of heartbeats so far. Observers compare counters and never clocks: a member is
+    /// dead if its counter did not change during its lease.
     pub heartbeat: u64,
 }
 
-/// The answer to a heartbeat.
+/// The store's answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Membership {
-    /// Every living member, by id, the caller among them.
+pub struct HeartbeatReply {
+    /// All living members, by id, including the sender.
     pub members: Vec<Member>,
-    /// The store's own time, if it has a clock apart from this machine's.
+    /// The current time of the store, if it has a clock apart from this machine's.
     pub now: Option<Timestamp>,
 }

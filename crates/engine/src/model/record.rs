@@ -8,44 +8,44 @@ use herald_protocol::{
 
 use super::{
     member::MemberId,
-    run::{Run, Version},
+    run::{Run, TaskVersion},
 };
 
-/// Everything the rules know of a task.
+/// A task as the rules see it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// The task. Its history and artifacts are always there, if empty. Shared with readers: an
-    /// event copies it only while one of them still looks at the old state.
+    /// The task. Its history and its artifacts are always `Some`. Readers share it: an event copies
+    /// the task only while a reader still holds the previous state.
     pub task: Arc<Task>,
-    /// The last event in its log; zero before the first.
+    /// The sequence number of the last event; zero before the first.
     pub head: Seq,
-    /// Bytes in its log.
+    /// The bytes of the log.
     pub bytes: u64,
-    /// Its last snapshot: how many bytes that has, and how many of the log it stands for.
+    /// The size of the last snapshot, and the bytes of the log that it covers.
     pub snapshot: Extent,
-    /// The agent it belongs to.
+    /// The agent of the task.
     pub agent: AgentName,
-    /// When it was accepted.
+    /// The time of acceptance.
     pub created: Timestamp,
-    /// Whether it is the hidden log of a direct answer.
+    /// True for the hidden log of a direct answer.
     pub hidden: bool,
-    /// The direct answer, once given.
+    /// The direct answer, once it is given.
     pub reply: Option<Arc<Message>>,
-    /// What remains to be done.
+    /// The run state.
     pub run: Run,
 }
 
-/// How large a snapshot is.
+/// The size of a snapshot, and the part of the log that it covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Extent {
-    /// Its own bytes.
+    /// The bytes of the snapshot.
     pub size: u64,
-    /// Bytes of the log up to its last event.
+    /// The bytes of the log up to its last event.
     pub covers: u64,
 }
 
 impl Record {
-    /// A task that nothing has happened to yet.
+    /// The record of a new task, without events.
     pub fn new(
         id: TaskId,
         context: ContextId,
@@ -68,22 +68,22 @@ impl Record {
         Self { task, head: 0, bytes: 0, snapshot, agent, created: now, hidden, reply: None, run }
     }
 
-    /// The state the task is in.
+    /// The current state.
     pub fn state(&self) -> TaskState {
         self.task.status.state
     }
 
-    /// Whether the log is closed.
+    /// True if no event can follow.
     pub fn is_closed(&self) -> bool {
         self.state().is_terminal()
     }
 
-    /// The version that the next append expects.
-    pub fn version(&self) -> Version {
-        Version { head: self.head, epoch: self.run.epoch }
+    /// The version that the next append must expect.
+    pub fn version(&self) -> TaskVersion {
+        TaskVersion { head: self.head, epoch: self.run.epoch }
     }
 
-    /// The header that the store keeps.
+    /// The header of the task, as the store keeps it.
     pub fn header(&self) -> Header {
         Header {
             agent: self.agent.clone(),
@@ -97,8 +97,8 @@ impl Record {
         }
     }
 
-    /// True if the turn that is held has asked its question or given its result, so that only its
-    /// release is missing. A hidden log has no states to tell by.
+    /// True if the claimed turn has asked its question or given its result, so that only the
+    /// release is missing. False for a hidden log, which has no states.
     pub fn has_settled(&self) -> bool {
         self.run.holder.is_some() && !self.hidden && self.state() != TaskState::Working
     }
@@ -110,15 +110,16 @@ impl Record {
         self.run.unread.is_empty() && !held
     }
 
-    /// True if a member died after its turn had settled and before the turn was released. To run
-    /// that turn again would do its work twice.
+    /// True if a member died between the result of its turn and the release. Running such a turn
+    /// again would do its work twice.
     pub(crate) fn is_left_behind(&self, dead: Option<MemberId>) -> bool {
         self.has_settled() && self.run.holder == dead
     }
 
-    /// True if a pause is worth a snapshot. Each is paid for by the events since the one before, so
-    /// that all of them together take no more than 4/3 of the log, however often a task pauses; a
-    /// reader of a paused task reads at most four times what the snapshot has.
+    /// True if a pause should write a snapshot. A snapshot is due when the events since the last
+    /// one have three times its size. All snapshots of a task together then take at most 4/3 of its
+    /// log, however often the task pauses, and a reader of a paused task reads at most four times
+    /// the size of the snapshot.
     pub fn is_due_for_snapshot(&self) -> bool {
         self.bytes - self.snapshot.covers >= 3 * self.snapshot.size
     }
@@ -133,23 +134,23 @@ impl Record {
     }
 }
 
-/// The part of a task that every append rewrites. It stays small.
+/// The part of a task that every append rewrites. It must stay small.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// The agent it belongs to. Only the first append says which.
+    /// The agent of the task. Only the first append sets it.
     pub agent: AgentName,
-    /// Its conversation. Only the first append says which.
+    /// The conversation of the task. Only the first append sets it.
     pub context: ContextId,
-    /// Its state.
+    /// The current state.
     pub state: TaskState,
-    /// When the status last changed.
+    /// The time of the last status change.
     pub changed: Timestamp,
-    /// When it was accepted.
+    /// The time of acceptance.
     pub created: Timestamp,
     /// True for the hidden log of a direct answer, which is never listed.
     pub hidden: bool,
-    /// Bytes in its log: those of all its events.
+    /// The bytes of all events.
     pub bytes: u64,
-    /// Its run state.
+    /// The run state.
     pub run: Run,
 }

@@ -4,46 +4,47 @@ use herald_protocol::Seq;
 
 use super::member::MemberId;
 
-/// The fencing number of a run: it grows with every claim and every release, and a smaller one can no
-/// longer write.
+/// Fencing token of a claim. It grows with every claim and every release; a writer with an older
+/// epoch is refused.
 pub type Epoch = u64;
 
-/// Version of a task. Every change of the task changes one of the two: an event moves the head, and a
-/// change of the run without an event moves the epoch.
+/// Version of a task. Every change moves one of its two numbers: an event moves the head, and a
+/// change of the run state without an event moves the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Version {
-    /// The last event in its log; zero if the task does not exist.
+pub struct TaskVersion {
+    /// The sequence number of the last event; zero if the task does not exist.
     pub head: Seq,
-    /// Its fencing number.
+    /// The fencing token.
     pub epoch: Epoch,
 }
 
 /// Run state of a task: its unread messages, its current turn and the claim on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Run {
-    /// Messages that no turn has read: the numbers of their [`Kind::Received`] entries.
+    /// Messages that no turn has read, as the sequence numbers of their [`Kind::Received`] entries.
     pub unread: Vec<Seq>,
-    /// The message the current or last turn answers; zero before the first.
+    /// The sequence number of the message that the current or last turn answers; zero before the
+    /// first turn.
     pub turn: Seq,
-    /// The number of attempts of that turn.
+    /// The number of attempts at that turn.
     pub attempt: u32,
-    /// The number of artifacts before it. A further attempt replaces later ones.
+    /// The number of artifacts before the turn. A repeated turn replaces the later ones.
     pub kept: usize,
-    /// Grows with every claim and every release.
+    /// The fencing token: grows with every claim and every release.
     pub epoch: Epoch,
     /// The member that holds the claim.
     pub holder: Option<MemberId>,
 }
 
-impl Version {
-    /// This head at this epoch.
+impl TaskVersion {
+    /// A version with this head and epoch.
     pub fn new(head: Seq, epoch: Epoch) -> Self {
         Self { head, epoch }
     }
 }
 
 impl Run {
-    /// True if a turn runs or a message waits.
+    /// True if a turn is running or a message waits.
     pub fn is_active(&self) -> bool {
         self.holder.is_some() || !self.unread.is_empty()
     }

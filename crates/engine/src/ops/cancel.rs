@@ -1,4 +1,4 @@
-//! CancelTask.
+//! CancelTask: end the task and stop its turn.
 
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ pub(crate) async fn cancel(
             notify_ended(&notifier, &written.record, metadata);
         }
     };
-    let written = core.commit_for_caller(cached, write, notify).await;
+    let written =
+        core.commit_detached(cached, write, Some(core.settings.commit_wait), notify).await;
     let task = match written.map_err(Error::from) {
         Ok(written) => written.record.task,
         Err(error) if error.kind == ErrorKind::TaskNotCancelable => {

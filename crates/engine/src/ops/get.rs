@@ -1,4 +1,4 @@
-//! GetTask.
+//! GetTask: one task of the caller.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{
     codec,
     core::Core,
     fault::refuse,
-    ops::reply::{Form, TaskJson},
+    ops::reply::{TaskForm, TaskJson},
     read::view::shown,
 };
 
@@ -34,7 +34,7 @@ pub(crate) async fn get(
         stored.snapshot.take_if(|last| get.history_length.is_none() && last.seq == stored.head);
     if let Some(snapshot) = whole {
         codec::check(&snapshot).map_err(|error| refuse(error.of(&key.task)))?;
-        return Ok(TaskJson(Form::Stored(key.task, stored.header.context, snapshot)));
+        return Ok(TaskJson(TaskForm::Stored(key.task, stored.header.context, snapshot)));
     }
     let record = codec::restore(key.task, stored).map_err(refuse)?;
     Ok(shown(record.task, get.history_length).into())

@@ -1,4 +1,4 @@
-//! ListTasks.
+//! ListTasks: one page of the caller's tasks.
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use crate::{
     store::{Snapshot, StoreError},
 };
 
-/// What a call returns.
+/// The result of a call.
 #[derive(Debug)]
 pub enum Reply {
     /// The answer to a send.
@@ -26,7 +26,7 @@ pub enum Reply {
     Stream(Subscription),
 }
 
-/// What a send is answered with.
+/// The result of a send.
 #[derive(Debug)]
 pub enum Sent {
     /// The task that the message led to.
@@ -36,7 +36,7 @@ pub enum Sent {
 }
 
 impl Sent {
-    /// Appends the 1.0 JSON of the answer.
+    /// Appends the 1.0 JSON of the result.
     pub fn write(self, out: &mut Vec<u8>) {
         match self {
             Self::Task(task) => {
@@ -48,7 +48,7 @@ impl Sent {
         }
     }
 
-    /// The answer itself.
+    /// The decoded result.
     pub fn decode(self) -> Result<SendResult, Error> {
         match self {
             Self::Task(task) => task.decode().map(SendResult::Task),
@@ -57,56 +57,57 @@ impl Sent {
     }
 }
 
-/// A task on its way to its reader. Most want its 1.0 JSON, and often that is already there.
+/// A task as the result of a call. Its 1.0 JSON is written without decoding where the store already
+/// has it.
 #[derive(Debug)]
-pub struct TaskJson(pub(crate) Form);
+pub struct TaskJson(pub(crate) TaskForm);
 
 #[derive(Debug)]
-pub(crate) enum Form {
+pub(crate) enum TaskForm {
     /// A stored task, in pieces of JSON.
     Stored(TaskId, ContextId, Snapshot),
-    /// The snapshot, if there is one, holds the same in pieces of JSON.
+    /// A decoded task. The snapshot, if there is one, has the same content as pieces of JSON.
     Task(Arc<Task>, Option<Snapshot>),
 }
 
 impl TaskJson {
-    /// A live task, as its caller asked for it.
+    /// A live task, with the history length that its caller asked for.
     pub(crate) fn of(record: Record, cached: &CachedTask, history_length: Option<i32>) -> Self {
         match history_length {
             Some(_) => shown(record.task, history_length).into(),
-            None => Self(Form::Task(record.task, cached.snapshot(record.head))),
+            None => Self(TaskForm::Task(record.task, cached.snapshot(record.head))),
         }
     }
 
-    /// Appends the JSON.
+    /// Appends the 1.0 JSON of the task.
     pub fn write(self, out: &mut Vec<u8>) {
         match self.0 {
-            Form::Stored(id, context, snapshot) => {
+            TaskForm::Stored(id, context, snapshot) => {
                 codec::write_whole(out, &id, &context, &snapshot);
             }
-            Form::Task(task, Some(snapshot)) => {
+            TaskForm::Task(task, Some(snapshot)) => {
                 codec::write_whole(out, &task.id, &task.context_id, &snapshot);
             }
-            Form::Task(task, None) => codec::write_json(out, &shown(task, None)),
+            TaskForm::Task(task, None) => codec::write_json(out, &shown(task, None)),
         }
     }
 
-    /// The task itself.
+    /// The decoded task.
     pub fn decode(self) -> Result<Task, Error> {
         match self.0 {
-            Form::Stored(id, context, snapshot) => {
+            TaskForm::Stored(id, context, snapshot) => {
                 let mut json = Vec::new();
                 codec::write_whole(&mut json, &id, &context, &snapshot);
                 serde_json::from_slice(&json)
                     .map_err(|fault| refuse(StoreError::Corrupt(fault.to_string())))
             }
-            Form::Task(task, _) => Ok(shown(task, None)),
+            TaskForm::Task(task, _) => Ok(shown(task, None)),
         }
     }
 }
 
 impl From<Task> for TaskJson {
     fn from(task: Task) -> Self {
-        Self(Form::Task(Arc::new(task), None))
+        Self(TaskForm::Task(Arc::new(task), None))
     }
 }

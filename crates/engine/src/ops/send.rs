@@ -4,16 +4,16 @@ use std::{borrow::Cow, sync::Arc};
 
 use herald_protocol::{
     AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Seq, Task, TaskId,
-    TaskState, request::SendMessage,
+    TaskState,
+    request::{Cursor, SendMessage},
 };
 
 use crate::{
     agents::profile::Profile,
     agents::runtime::AgentRuntime,
-    budget::Reservation,
     cache::CachedTask,
     caller::{AgentRoute, Caller},
-    commit::{Refusal, Write},
+    commit::{CommitError, Write},
     core::Core,
     fault::{no_push, refuse, shutting_down, taken},
     idempotency,
@@ -32,84 +32,93 @@ use crate::{
 };
 
 /// A message that is in the log.
-struct Accepted {
+pub(crate) struct Accepted {
     cached: Arc<CachedTask>,
     /// Its sequence number.
     seq: Seq,
-    /// The task right after it, if it is small.
+    /// The task right after the message, if the task is small.
     first: Option<Arc<Task>>,
-    /// Bytes of the task's log.
+    /// The bytes of the task's log.
     bytes: u64,
-    /// True if it was sent before.
+    /// True if an earlier send had the same idempotency key.
     repeated: bool,
-    /// True if it will be answered directly.
+    /// True if the agent will answer directly.
     hidden: bool,
 }
 
-/// Sends a message and waits for the outcome of its turn, unless the caller asked not to.
-pub(crate) async fn send(
-    core: &Arc<Core>,
-    caller: &Caller,
-    route: &AgentRoute,
-    send: Box<SendMessage>,
-    reservation: Option<Reservation>,
-) -> Result<Sent, Error> {
-    let history = send.configuration.history_length;
-    let immediately = send.configuration.return_immediately;
-    let accepted = Box::pin(accept(core, caller, route, send, Operation::SendMessage)).await?;
-    drop(reservation);
-    // Without a task there is nothing to return before the direct answer.
-    if !immediately || accepted.hidden {
-        let wait = core.settings.send_wait;
-        let cached = Arc::clone(&accepted.cached);
-        let mut events = Subscription::new(Arc::clone(core), cached, accepted.seq, Until::Settled);
-        // After the timeout the caller gets the task as it is.
-        tokio::time::timeout(wait, events.finish()).await.unwrap_or(Ok(()))?;
-    }
-    let record = core.record(&accepted.cached).await?.ok_or_else(Error::task_not_found)?;
-    if let Some(reply) = record.reply {
-        return Ok(Sent::Message(reply));
-    }
-    if violates_protocol(&record.task) {
-        let text = record.task.error().unwrap_or_default();
-        return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
-            .with("taskId", record.task.id.as_str()));
-    }
-    Ok(Sent::Task(TaskJson::of(record, &accepted.cached, history)))
+/// The form in which the caller wants the answer to a send.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    history_length: Option<i32>,
+    /// True to return before the outcome of the turn.
+    immediately: bool,
+    /// The cursor of a stream that is resumed.
+    after: Option<Cursor>,
+    /// True for protocol versions before 1.0.
+    is_old: bool,
 }
 
-/// Sends a message and streams what follows.
-pub(crate) async fn stream(
-    core: &Arc<Core>,
-    caller: &Caller,
-    route: &AgentRoute,
-    send: Box<SendMessage>,
-) -> Result<Subscription, Error> {
-    let history = send.configuration.history_length;
-    let after = send.after.clone();
-    let is_old = send.infer_task;
-    let operation = Operation::SendStreamingMessage;
-    let accepted = Box::pin(accept(core, caller, route, send, operation)).await?;
-    let Accepted { cached, seq, first, bytes, repeated, hidden } = accepted;
-    let until =
-        if is_old && waits(core, &cached).await? { Until::TaskEnds } else { Until::TurnEnds };
-    // Only a repeated send has a stream to resume.
-    if let Some(after) = after.filter(|after| repeated && after.seq >= seq) {
-        if after.task.is_some_and(|task| task != cached.key.task) {
-            return Err(Error::field("Last-Event-ID", "belongs to another task"));
+impl Wish {
+    pub(crate) fn of(send: &SendMessage) -> Self {
+        Self {
+            history_length: send.configuration.history_length,
+            immediately: send.configuration.return_immediately,
+            after: send.after.clone(),
+            is_old: send.infer_task,
+        }
+    }
+}
+
+impl Accepted {
+    /// Waits for the outcome of the turn, unless the caller asked not to.
+    pub(crate) async fn outcome(self, core: &Arc<Core>, wish: Wish) -> Result<Sent, Error> {
+        let Self { cached, seq, hidden, .. } = self;
+        // Without a task there is nothing to return before the direct answer.
+        if !wish.immediately || hidden {
+            let wait = core.settings.send_wait;
+            let (core, cached) = (Arc::clone(core), Arc::clone(&cached));
+            let mut events = Subscription::new(core, cached, seq, Until::Settled);
+            // After the timeout the caller gets the task as it is.
+            tokio::time::timeout(wait, events.finish()).await.unwrap_or(Ok(()))?;
         }
         let record = core.record(&cached).await?.ok_or_else(Error::task_not_found)?;
-        check_cursor(&record, after.seq)?;
-        return Ok(Subscription::new(Arc::clone(core), cached, after.seq, until));
+        if let Some(reply) = record.reply {
+            return Ok(Sent::Message(reply));
+        }
+        if violates_protocol(&record.task) {
+            let text = record.task.error().unwrap_or_default();
+            return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
+                .with("taskId", record.task.id.as_str()));
+        }
+        Ok(Sent::Task(TaskJson::of(record, &cached, wish.history_length)))
     }
-    let events = Subscription::new(Arc::clone(core), Arc::clone(&cached), seq, until);
-    if hidden {
-        return Ok(events.answered_directly());
+
+    /// The stream of the events that follow.
+    pub(crate) async fn stream(self, core: &Arc<Core>, wish: Wish) -> Result<Subscription, Error> {
+        let Self { cached, seq, first, bytes, repeated, hidden } = self;
+        let until = if wish.is_old && waits(core, &cached).await? {
+            Until::TaskEnds
+        } else {
+            Until::TurnEnds
+        };
+        // Only a repeated send has a stream to resume.
+        if let Some(after) = wish.after.filter(|after| repeated && after.seq >= seq) {
+            if after.task.is_some_and(|task| task != cached.key.task) {
+                return Err(Error::field("Last-Event-ID", "belongs to another task"));
+            }
+            let record = core.record(&cached).await?.ok_or_else(Error::task_not_found)?;
+            check_cursor(&record, after.seq)?;
+            return Ok(Subscription::new(Arc::clone(core), cached, after.seq, until));
+        }
+        let events = Subscription::new(Arc::clone(core), cached, seq, until);
+        if hidden {
+            return Ok(events.answered_directly());
+        }
+        Ok(match first {
+            Some(first) => events.starting_with(&shown(first, wish.history_length)),
+            None => events.starting_later(bytes, wish.history_length),
+        })
     }
-    Ok(match first {
-        Some(first) => events.starting_with(&shown(first, history)),
-        None => events.starting_later(bytes, history),
-    })
 }
 
 /// True if the task's agent waits for answers within its turn.
@@ -119,7 +128,7 @@ async fn waits(core: &Core, cached: &Arc<CachedTask>) -> Result<bool, Error> {
 }
 
 /// Stores a message and begins its turn, or leaves it to the dispatcher.
-async fn accept(
+pub(crate) async fn accept(
     core: &Arc<Core>,
     caller: &Caller,
     route: &AgentRoute,
@@ -130,7 +139,7 @@ async fn accept(
         return Err(shutting_down());
     }
     let route = &*chosen_route(core, route, &send)?;
-    // The cached task before the look, so that the write need not read the task a second time.
+    // The cached task is looked up first, so that the write need not read the task a second time.
     let named = send.message.task_id.as_ref().or(send.own_task.as_ref());
     let _named = named.map(|id| core.cache.get(&caller.key(id.clone())));
     let existing = continued(core, caller, route, &send).await?;
@@ -147,7 +156,8 @@ async fn accept(
     }
     let dedup = idempotency::of(caller.owner(), agent, &send);
     if let (Some(_), Some(dedup)) = (&existing, &dedup) {
-        // Checked before the rules, which would refuse the retry if the task has ended since.
+        // Checked before the rules, which would refuse a repeated send to a task that has ended
+        // since.
         let original = core.store.original(&dedup.key).await.map_err(refuse)?;
         if let Some(original) = original {
             return repeated(core, caller, original, &dedup.content, send.own_task).await;
@@ -181,11 +191,11 @@ async fn accept(
         trace: send.trace,
         dead,
     }];
-    // A task with a turn under way is taken up again by that turn's own end, and where turns have
-    // an order only the dispatcher knows whose turn it is.
+    // The end of a running turn begins the next turn of its task. The turns of a serial agent begin
+    // in the order of the dispatcher.
     let idle = is_new || record.is_free(dead);
     let permit = if idle && !runtime.profile.serial { runtime.try_acquire() } else { None };
-    // Without free memory it waits in the store.
+    // If there is no free memory, the message waits in the store.
     let permit = permit.and_then(|permit| {
         let reservation = core.turns.try_reserve(turn_size(bytes))?;
         Some(permit.with_memory(reservation))
@@ -199,9 +209,9 @@ async fn accept(
     let cause = caller.cause();
     let write = Write { commands, dedup, cause, fresh, keep_first, ..Write::default() };
     let supervisor = Supervisor::new(core);
-    let started = Arc::clone(&cached);
+    let (started, wait) = (Arc::clone(&cached), core.settings.commit_wait);
     let written = core
-        .commit_for_caller(Arc::clone(&cached), write, move |written| match permit {
+        .commit_detached(Arc::clone(&cached), write, Some(wait), move |written| match permit {
             Some(permit) if written.claimed => {
                 let (record, received) = (written.record.clone(), written.received.take());
                 supervisor.start(started, &runtime, (permit, None), record, received);
@@ -211,15 +221,15 @@ async fn accept(
         .await;
     match written {
         Ok(written) => {
-            trace::found(&written.record.task, written.before + 1, is_new);
+            trace::record_task(&written.record.task, written.before + 1, is_new);
             let (seq, bytes) = (written.before + 1, written.record.bytes);
             Ok(Accepted { cached, seq, first: written.first, bytes, repeated: false, hidden })
         }
-        Err(Refusal::Duplicate(original)) => {
+        Err(CommitError::Duplicate(original)) => {
             let content = content.unwrap_or_default();
             repeated(core, caller, original, &content, send.own_task).await
         }
-        Err(refusal) => Err(refusal.into()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -243,8 +253,8 @@ fn chosen_route<'a>(
     Ok(Cow::Owned(chosen))
 }
 
-/// The task a message continues: the one it names or, where its dialect infers it, the only one
-/// of its context that waits for input.
+/// The task that a message continues: the one that it names or, if its dialect infers it, the only
+/// task of its context that waits for input.
 async fn continued(
     core: &Arc<Core>,
     caller: &Caller,
@@ -255,7 +265,7 @@ async fn continued(
         return core.find(caller, route, task.clone()).await.map(Some);
     }
     if let Some(task) = &send.own_task {
-        let found = core.look(&caller.key(task.clone())).await?;
+        let found = core.find_any(&caller.key(task.clone())).await?;
         return match found {
             Some(record) if !record.is_shown(route) => Err(taken()),
             Some(_) | None => Ok(found),
@@ -282,7 +292,7 @@ async fn continued(
     }
 }
 
-/// A send that was made before: its task, from its message on.
+/// The result of a repeated send: the task of the first send, from its message on.
 async fn repeated(
     core: &Arc<Core>,
     caller: &Caller,
@@ -298,7 +308,7 @@ async fn repeated(
     let cached = core.cache.get(&key);
     let record = core.record(&cached).await?.ok_or_else(Error::task_not_found)?;
     let hidden = record.hidden;
-    trace::found(&record.task, original.seq, true);
+    trace::record_task(&record.task, original.seq, true);
     let (seq, bytes) = (original.seq, record.bytes);
     Ok(Accepted { cached, seq, first: None, bytes, repeated: true, hidden })
 }

@@ -1,4 +1,4 @@
-//! SubscribeToTask.
+//! SubscribeToTask: a stream of one task.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ pub(crate) async fn subscribe(
     subscribe: SubscribeToTask,
 ) -> Result<Subscription, Error> {
     let key = caller.key(subscribe.id.clone());
-    // The cached task before the look, so that nothing falls between the snapshot and what follows it.
+    // The cached task is looked up first, so that no event is lost between the snapshot and the
+    // stream.
     let cached = core.cache.get(&key);
     let record = core.find(caller, route, subscribe.id).await?;
     core.check_streaming(&record.agent)?;
@@ -53,5 +54,5 @@ pub(crate) fn check_cursor(record: &Record, after: Seq) -> Result<(), Error> {
     if after <= record.head {
         return Ok(());
     }
-    Err(Error::field("Last-Event-ID", "names an event this task does not have"))
+    Err(Error::field("Last-Event-ID", "names an event that this task does not have"))
 }

@@ -106,7 +106,7 @@ impl Feed {
     /// The ids of a task's artifacts, in their order, which never changes. Empty for a removed task.
     pub async fn artifacts(&self, task: &TaskId) -> Result<Vec<ArtifactId>, Error> {
         let key = Key { owner: self.waker.owner.clone(), task: task.clone() };
-        let found = self.core.look(&key).await?;
+        let found = self.core.find_any(&key).await?;
         let artifacts = found.iter().flat_map(|record| record.task.artifacts.iter().flatten());
         Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
     }

@@ -20,15 +20,15 @@ use crate::{
 /// reader that stalls.
 const PAGE: usize = 16;
 
-/// Where a reader stops.
+/// The event at which a reader stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Once the turn has an outcome: the task ended or waits for its caller.
+    /// The turn has an outcome: the task ended or waits for its caller.
     Settled,
-    /// Once the caller has to act: the task ended or needs input. It stays open for credentials,
-    /// which come by another way.
+    /// The caller has to act: the task ended or needs input. A task that needs credentials does not
+    /// stop the reader, because credentials arrive outside of the task.
     TurnEnds,
-    /// Once the task ended.
+    /// The task ended.
     TaskEnds,
 }
 
@@ -39,14 +39,14 @@ pub struct Item {
     pub seq: Seq,
     /// The 1.0 JSON of the item.
     pub body: Bytes,
-    /// Whether the stream ends with it.
+    /// True if the stream ends with this item.
     pub closing: bool,
     /// The reservation of its memory, if it is large and the reader has a quota. Keep it until the item
     /// is sent.
     pub reservation: Option<Reservation>,
 }
 
-/// A reader of one log.
+/// A reader of the log of one task.
 #[derive(Debug)]
 pub struct Subscription {
     core: Arc<Core>,
@@ -55,22 +55,22 @@ pub struct Subscription {
     cursor: Seq,
     until: Until,
     first: Option<First>,
-    /// Whether the agent declared a direct answer, so that no task was shown yet.
+    /// True if the agent declared a direct answer, so that the stream has not shown a task yet.
     direct: bool,
     ready: VecDeque<Entry>,
     /// The quota that large items count against.
     quota: Option<Arc<Quota>>,
-    /// True if nobody reads the bodies of the entries.
+    /// True if the bodies of the entries are not needed.
     discards: bool,
     done: bool,
 }
 
-/// The task as it stood at the cursor, which comes before the first event.
+/// The snapshot at the cursor, which is sent before the first event.
 #[derive(Debug)]
 enum First {
-    /// It is small.
+    /// A small task, already encoded.
     Task(Bytes),
-    /// A task of about so many bytes, which is read once they are reserved.
+    /// A task of about this many bytes, which is read once they are reserved.
     Later { bytes: usize, history: Option<i32> },
 }
 
@@ -112,19 +112,20 @@ impl Subscription {
         self
     }
 
-    /// Expects a message and no task.
+    /// Expects a direct answer instead of a task.
     pub(crate) fn answered_directly(mut self) -> Self {
         self.direct = true;
         self
     }
 
-    /// Starts the stream with the task as it was at the cursor.
+    /// Starts the stream with a snapshot of the task at the cursor.
     pub(crate) fn starting_with(mut self, task: &Task) -> Self {
         self.first = Some(First::Task(codec::encode_task(task)));
         self
     }
 
-    /// The same for a task of about so many bytes, which is read when the first item is requested.
+    /// As [`Subscription::starting_with`], for a task of about this many bytes, which is read when
+    /// the first item is requested.
     pub(crate) fn starting_later(mut self, bytes: u64, history: Option<i32>) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.first = Some(First::Later { bytes, history });
@@ -202,7 +203,7 @@ impl Subscription {
         Ok(Some(quota.reserve(size).await))
     }
 
-    /// The quota for an item of so many bytes; `None` if it is small or there is no quota.
+    /// The quota for an item of this many bytes; `None` if it is small or there is no quota.
     fn quota_for(&self, bytes: usize) -> Option<Arc<Quota>> {
         if bytes > SMALL { self.quota.clone() } else { None }
     }

@@ -46,7 +46,7 @@ impl Core {
         seq: Seq,
         history_length: Option<i32>,
     ) -> Result<Task, Error> {
-        let now = self.look(key).await?.filter(|record| record.head == seq);
+        let now = self.find_any(key).await?.filter(|record| record.head == seq);
         let task = match now {
             Some(record) => record.task,
             None => self.task_at(key, seq).await?,

@@ -1,4 +1,4 @@
-//! Changes by other members: they invalidate caches and wake readers and dispatchers.
+//! Changes by other members: notifications that invalidate caches and wake readers and dispatchers.
 
 #[cfg(feature = "test-util")]
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,21 +9,21 @@ use tokio::sync::broadcast;
 
 use super::{Key, MemberId};
 
-/// Changes that a slow subscriber may be behind before it is told to look at everything.
+/// The number of changes that a slow subscriber may lag behind. After that it gets [`Change::All`].
 const CAPACITY: usize = 1024;
 
-/// Something that another member changed. A hint only: its receiver reads the store again.
+/// A change by another member. It carries no data: the receiver reads the store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// This task.
+    /// This task changed.
     Task(Key),
-    /// A task of this agent may be free to claim.
+    /// A task of this agent may be due.
     Work(AgentName),
-    /// Anything: look at everything.
+    /// Anything may have changed.
     All,
 }
 
-/// The changes by members other than its subscriber.
+/// A subscription to the changes by other members.
 #[derive(Debug)]
 pub struct Changes {
     me: MemberId,
@@ -31,7 +31,7 @@ pub struct Changes {
     bus: Arc<ChangeBus>,
 }
 
-/// The way of changes from the writer of a store to its subscribers.
+/// The channel from the writer of a store to the subscribers.
 #[derive(Debug)]
 pub(crate) struct ChangeBus {
     sender: broadcast::Sender<(MemberId, Change)>,
@@ -41,7 +41,7 @@ pub(crate) struct ChangeBus {
 }
 
 impl Changes {
-    /// The next change. Pending for as long as nobody else writes.
+    /// The next change. Pending until another member writes.
     ///
     /// Cancel safe: a dropped call loses no change.
     pub async fn next(&mut self) -> Change {
@@ -50,7 +50,7 @@ impl Changes {
                 Ok((writer, _)) if writer == self.me => {}
                 Ok((_, change)) => return change,
                 Err(broadcast::error::RecvError::Lagged(_)) => return Change::All,
-                // The store is gone, and nobody writes to it.
+                // The store is closed, so no change can follow.
                 Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
             }
         }
@@ -67,30 +67,30 @@ impl Drop for Changes {
 }
 
 impl ChangeBus {
-    /// Subscribes to what members other than `me` change from now on.
+    /// Subscribes to the changes that members other than `me` make from now on.
     pub(crate) fn subscribe(self: &Arc<Self>, me: MemberId) -> Changes {
         let mut subscribers = self.subscribers();
         subscribers.push(me);
         Changes { me, receiver: self.sender.subscribe(), bus: Arc::clone(self) }
     }
 
-    /// True if a member other than the writer has subscribed. Nearly always false on a store of one
-    /// node, where nothing is then put together.
-    pub(crate) fn has_listener(&self, writer: MemberId) -> bool {
+    /// True if a member other than the writer has subscribed. Nearly always false on a store with
+    /// one node, which then skips building the changes.
+    pub(crate) fn has_other_subscriber(&self, writer: MemberId) -> bool {
         self.subscribers().iter().any(|member| *member != writer)
     }
 
-    /// Tells the subscribers what a member has changed.
+    /// Sends a change by `writer` to the subscribers.
     pub(crate) fn publish(&self, writer: MemberId, change: Change) {
         #[cfg(feature = "test-util")]
         if self.loses.load(Ordering::Relaxed) {
             return;
         }
-        // Nobody may be subscribed any more.
+        // The last subscriber may be gone.
         let _ = self.sender.send((writer, change));
     }
 
-    /// Whether changes are lost from now on.
+    /// Drops all further changes if `loses` is true.
     #[cfg(feature = "test-util")]
     pub(crate) fn lose(&self, loses: bool) {
         self.loses.store(loses, Ordering::Relaxed);

@@ -14,38 +14,38 @@ use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Changes, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
-    Loaded, LogEntry, MemberId, MemberKind, Membership, Original, Page, Position, Retention, Store,
-    StoreError, Stored, Version, sqlite::Sqlite,
+    Append, Changes, Conversation, Due, FeedPage, FeedQuery, HeartbeatReply, HistoryQuery, Key,
+    ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind, Original, Position,
+    Retention, Store, StoreError, Stored, TaskVersion, sqlite::Sqlite,
 };
 
-type Chosen = (fn(&Append) -> bool, usize);
+type FailingAppends = (fn(&Append) -> bool, usize);
 
-/// SQLite in memory, behind a disk that can be full or gone.
+/// SQLite in memory with injected faults: a full disk, a disk that is gone, slow writes.
 #[derive(Debug)]
 pub struct Flaky {
     store: Sqlite,
     writes_fail: AtomicBool,
-    /// Appends that fail, and how many of them still do.
-    chosen: Mutex<Chosen>,
+    /// The appends that fail, and how many of them still do.
+    failing_appends: Mutex<FailingAppends>,
     delay_millis: AtomicU64,
-    /// How many reads of a log succeed before they begin to fail.
+    /// The number of reads of logs until they fail.
     reads_left: AtomicUsize,
-    /// How many loads of a task still fail.
+    /// The number of loads that still fail.
     loads_fail: AtomicUsize,
-    /// Steps of feeds before a position that are under way, and how many ever were at once.
+    /// The number of calls of `feed` before a position that run now, and the highest number so far.
     feeds_before: AtomicU64,
     feeds: AtomicUsize,
     most_feeds: AtomicUsize,
 }
 
 impl Flaky {
-    /// A store that works, so far.
+    /// A store without faults.
     pub fn new() -> Result<Self, super::sqlite::OpenError> {
         Ok(Self {
             store: Sqlite::memory()?,
             writes_fail: AtomicBool::new(false),
-            chosen: Mutex::new((|_| false, 0)),
+            failing_appends: Mutex::new((|_| false, 0)),
             delay_millis: AtomicU64::new(0),
             reads_left: AtomicUsize::new(usize::MAX),
             loads_fail: AtomicUsize::new(0),
@@ -55,49 +55,50 @@ impl Flaky {
         })
     }
 
-    /// Whether every write fails from now on.
+    /// Makes every write fail from now on, or succeed again.
     pub fn fail_writes(&self, fail: bool) {
         self.writes_fail.store(fail, Ordering::Relaxed);
     }
 
-    /// The next `count` appends of this kind fail.
+    /// Makes the next `count` appends of this kind fail.
     pub fn fail_appends(&self, which: fn(&Append) -> bool, count: usize) {
-        *self.chosen.lock().expect("nothing panics while it holds this lock") = (which, count);
+        *self.failing_appends.lock().expect("nothing panics while it holds this lock") =
+            (which, count);
     }
 
-    /// Appends take so long from now on, before they reach the store.
+    /// Delays every append from now on, before it reaches the store.
     pub fn delay_appends(&self, delay: Duration) {
         let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         self.delay_millis.store(millis, Ordering::Relaxed);
     }
 
-    /// Whether the changes that members are told of are lost from now on, so that only fallback timers
-    /// find them.
+    /// Drops all notifications of changes from now on, so that only fallback timers find the
+    /// changes.
     pub fn lose_changes(&self, lose: bool) {
         self.store.lose_changes(lose);
     }
 
-    /// Reads of logs, of one task or of all, fail after so many more.
+    /// Makes reads of logs, of one task or of all, fail after `count` more.
     pub fn fail_reads_after(&self, count: usize) {
         self.reads_left.store(count, Ordering::Relaxed);
     }
 
-    /// The next `count` loads of a task fail.
+    /// Makes the next `count` loads of a task fail.
     pub fn fail_loads(&self, count: usize) {
         self.loads_fail.store(count, Ordering::Relaxed);
     }
 
-    /// Counts steps of feeds that begin before this position.
+    /// Counts the calls of `feed` that begin before this position.
     pub fn count_feeds_before(&self, position: Position) {
         self.feeds_before.store(position, Ordering::Relaxed);
     }
 
-    /// How many of them were ever under way at once.
+    /// The highest number of counted calls that ran at the same time.
     pub fn most_feeds(&self) -> usize {
         self.most_feeds.load(Ordering::Relaxed)
     }
 
-    fn write(&self) -> Result<(), StoreError> {
+    fn check_write(&self) -> Result<(), StoreError> {
         if self.writes_fail.load(Ordering::Relaxed) {
             Err(StoreError::Unavailable("the disk is full".into()))
         } else {
@@ -105,7 +106,7 @@ impl Flaky {
         }
     }
 
-    fn looked(&self) -> Result<(), StoreError> {
+    fn check_read(&self) -> Result<(), StoreError> {
         let left = self.reads_left.load(Ordering::Relaxed);
         if left == 0 {
             return Err(StoreError::Unavailable("the disk is gone".into()));
@@ -114,10 +115,11 @@ impl Flaky {
         Ok(())
     }
 
-    fn chosen(&self, append: &Append) -> Result<(), StoreError> {
-        let mut chosen = self.chosen.lock().expect("nothing panics while it holds this lock");
-        if chosen.1 > 0 && (chosen.0)(append) {
-            chosen.1 -= 1;
+    fn check_append(&self, append: &Append) -> Result<(), StoreError> {
+        let mut failing =
+            self.failing_appends.lock().expect("nothing panics while it holds this lock");
+        if failing.1 > 0 && (failing.0)(append) {
+            failing.1 -= 1;
             return Err(StoreError::Unavailable("the disk is full".into()));
         }
         Ok(())
@@ -127,8 +129,8 @@ impl Flaky {
 #[async_trait]
 impl Store for Flaky {
     async fn append(&self, append: Append) -> Result<Seq, StoreError> {
-        self.write()?;
-        self.chosen(&append)?;
+        self.check_write()?;
+        self.check_append(&append)?;
         let delay = self.delay_millis.load(Ordering::Relaxed);
         if delay > 0 {
             tokio::time::sleep(Duration::from_millis(delay)).await;
@@ -139,7 +141,7 @@ impl Store for Flaky {
     async fn load(
         &self,
         key: &Key,
-        known: Option<Version>,
+        known: Option<TaskVersion>,
         limit: u64,
     ) -> Result<Loaded, StoreError> {
         let left = self.loads_fail.load(Ordering::Relaxed);
@@ -150,8 +152,8 @@ impl Store for Flaky {
         self.store.load(key, known, limit).await
     }
 
-    async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {
-        self.looked()?;
+    async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<LogPage, StoreError> {
+        self.check_read()?;
         self.store.read(key, after, limit).await
     }
 
@@ -161,19 +163,19 @@ impl Store for Flaky {
         after: Seq,
         limit: usize,
     ) -> Result<Vec<LogEntry>, StoreError> {
-        self.looked()?;
+        self.check_read()?;
         self.store.read_log(key, after, limit).await
     }
 
     async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError> {
-        self.looked()?;
+        self.check_read()?;
         let before = self.feeds_before.load(Ordering::Relaxed);
         if query.after.is_none_or(|after| after >= before) {
             return self.store.feed(query).await;
         }
         let at_once = self.feeds.fetch_add(1, Ordering::Relaxed) + 1;
         self.most_feeds.fetch_max(at_once, Ordering::Relaxed);
-        // Whoever could come in now does.
+        // Lets concurrent calls begin.
         tokio::task::yield_now().await;
         let page = self.store.feed(query).await;
         self.feeds.fetch_sub(1, Ordering::Relaxed);
@@ -188,7 +190,7 @@ impl Store for Flaky {
         &self,
         query: HistoryQuery,
     ) -> Result<Vec<(TaskId, Stored)>, StoreError> {
-        self.looked()?;
+        self.check_read()?;
         self.store.conversation_history(query).await
     }
 
@@ -201,7 +203,7 @@ impl Store for Flaky {
     }
 
     async fn enable_serial(&self, agent: &AgentName) -> Result<(), StoreError> {
-        self.write()?;
+        self.check_write()?;
         self.store.enable_serial(agent).await
     }
 
@@ -215,7 +217,7 @@ impl Store for Flaky {
         conversation: &Conversation,
         me: MemberId,
     ) -> Result<(), StoreError> {
-        self.write()?;
+        self.check_write()?;
         self.store.unlock_conversation(agent, conversation, me).await
     }
 
@@ -237,31 +239,31 @@ impl Store for Flaky {
     }
 
     async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError> {
-        self.write()?;
+        self.check_write()?;
         self.store.join(id, kind, name).await
     }
 
     async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError> {
-        self.write()?;
+        self.check_write()?;
         self.store.serve(me, agents).await
     }
 
-    async fn heartbeat(&self, me: MemberId) -> Result<Membership, StoreError> {
+    async fn heartbeat(&self, me: MemberId) -> Result<HeartbeatReply, StoreError> {
         self.store.heartbeat(me).await
     }
 
     async fn mark_dead(&self, member: MemberId, seen: u64) -> Result<bool, StoreError> {
-        self.write()?;
+        self.check_write()?;
         self.store.mark_dead(member, seen).await
     }
 
     async fn leave(&self, me: MemberId) -> Result<(), StoreError> {
-        self.write()?;
+        self.check_write()?;
         self.store.leave(me).await
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
-        self.write()?;
+        self.check_write()?;
         self.store.probe().await
     }
 

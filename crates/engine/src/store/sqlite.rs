@@ -1,8 +1,7 @@
 //! SQLite store, in one file or in memory.
 //!
-//! One thread writes, in transactions that it shares out among everybody who waits; readers each
-//! have a connection of their own. The cost of a write or a read does not depend on how many tasks
-//! are stored.
+//! One thread writes and puts all waiting writes into one transaction; each reader has its own
+//! connection. The cost of a write or a read does not depend on the number of stored tasks.
 
 mod append;
 mod checkpoint;
@@ -45,39 +44,40 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::{clock::Clock, metrics::StoreMetrics};
 
 use super::{
-    Append, Changes, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
-    Loaded, LogEntry, MemberId, MemberKind, Membership, Original, Page, Retention, Store,
-    StoreError, Stored, Version, change::ChangeBus,
+    Append, Changes, Conversation, Due, FeedPage, FeedQuery, HeartbeatReply, HistoryQuery, Key,
+    ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind, Original, Retention,
+    Store, StoreError, Stored, TaskVersion, change::ChangeBus,
 };
 
 pub use error::OpenError;
-pub use inspect::{Form, Health, Inspection};
+pub use inspect::{Health, Inspection, SchemaStatus};
 
 use checkpoint::Checkpoints;
 use job::{Job, Queued, Work};
 use locks::Unlock;
-use members::{Heartbeats, Join, Leave, MarkDead, Serve};
+use members::{Heartbeats, Join, Leave, MarkDead, SetServedAgents};
 use open::Opened;
 use reader::Readers;
 use rows::Fault;
 use serial_queue::EnableSerial;
 use sweep::Removal;
-use writer::{Probe, Shared, Writer};
+use writer::{Probe, Writer, WriterShared};
 
-/// Writes that may wait for the writer; whoever comes then waits for a place.
+/// The number of writes that may wait for the writer. Beyond it callers wait before they enqueue
+/// (backpressure).
 const QUEUE: usize = 1024;
 
-/// Long reads at once. Each takes a thread and a connection.
+/// The number of long reads that run at once. Each needs a thread and a connection.
 const LONG_READS: usize = 4;
 
-/// How the store uses the disk. The defaults are meant for everybody.
+/// Disk settings of the store. The defaults suit most servers.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Bytes in the write-ahead log from which on they are moved into the database.
+    /// The size of the write-ahead log from which a background checkpoint starts.
     pub checkpoint_bytes: u64,
-    /// Bytes in the write-ahead log at which writers wait until it is moved.
+    /// The size of the write-ahead log at which writers wait for a checkpoint.
     pub log_cap_bytes: u64,
-    /// Tells when events became durable.
+    /// The clock for the times of commits.
     pub clock: Clock,
 }
 
@@ -87,13 +87,13 @@ impl Default for Options {
     }
 }
 
-/// Tasks in SQLite. Dropping it waits until everything queued is written and the file is closed.
+/// Tasks in SQLite. Dropping it waits until all queued writes are committed and the file is closed.
 pub struct Sqlite {
     jobs: Option<mpsc::Sender<Box<dyn Queued>>>,
     threads: Vec<JoinHandle<()>>,
     #[cfg(feature = "test-util")]
     conn: Arc<Mutex<Connection>>,
-    /// Last of what is connected: they hold the lock.
+    /// Dropped after the other connections, because it holds the directory lock.
     readers: Arc<Readers>,
     long_reads: Semaphore,
     heartbeats: Arc<Heartbeats>,
@@ -104,7 +104,7 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens or creates a database. No other process can open it until this is dropped.
+    /// Opens or creates a database. No other process can open it until the store is dropped.
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
         let lock = open::lock(path)?;
         let opened = open::file(path, options.log_cap_bytes);
@@ -122,25 +122,25 @@ impl Sqlite {
         Self::start(opened, Some(checkpoints), options.clock, readers, vec![thread])
     }
 
-    /// Looks at a database for at most `patience`, beside whoever has it open, and changes nothing.
-    /// `None` if there is none yet. It blocks.
-    pub fn inspect(path: &Path, patience: Duration) -> Result<Option<Inspection>, OpenError> {
-        inspect::inspect(path, patience)
+    /// Inspects a database for at most `timeout`, without changing it, even while another process
+    /// has it open. `None` if the file does not exist. Blocks.
+    pub fn inspect(path: &Path, timeout: Duration) -> Result<Option<Inspection>, OpenError> {
+        inspect::inspect(path, timeout)
     }
 
-    /// Which pages of a database do not fit together, as an error for whoever starts the program;
-    /// `None` if a check of a few seconds finds nothing. It blocks.
+    /// The damage in a database, as an error for the person who starts the server; `None` if a
+    /// check of a few seconds finds none. Blocks.
     pub fn damage(path: &Path) -> Option<OpenError> {
         inspect::damage(path)
     }
 
-    /// True if another process has the database. A process that is ending is waited for, for at
-    /// most two seconds. It blocks, and makes no file.
+    /// Fails if another process has the database open. It waits at most two seconds for a process
+    /// that is ending, and creates no file. Blocks.
     pub fn check_unused(path: &Path) -> Result<(), OpenError> {
         open::check_unused(path)
     }
 
-    /// A database that is gone when it is dropped.
+    /// A database in memory, which is lost when the store is dropped.
     pub fn memory() -> Result<Self, OpenError> {
         Self::start(open::memory()?, None, Clock::system(), Readers::Shared, Vec::new())
     }
@@ -160,7 +160,7 @@ impl Sqlite {
         let conn = Arc::new(Mutex::new(conn));
         let metrics = Arc::new(StoreMetrics::default());
         let (bus, is_shared) = (Arc::new(ChangeBus::default()), Arc::default());
-        let shared = Shared {
+        let shared = WriterShared {
             conn: Arc::clone(&conn),
             heartbeats: Arc::clone(&heartbeats),
             bus: Arc::clone(&bus),
@@ -174,7 +174,7 @@ impl Sqlite {
             .name("herald-store".into())
             .spawn(move || writer.serve(queue))
             .map_err(OpenError::Thread)?;
-        // The writer first: the other thread ends when the writer has.
+        // The writer first: the checkpoint thread ends after the writer.
         threads.insert(0, thread);
         Ok(Self {
             jobs: Some(jobs),
@@ -191,7 +191,7 @@ impl Sqlite {
         })
     }
 
-    /// Lets the database grow to so many pages and no further, as a full disk would.
+    /// Limits the database to this number of pages, to simulate a full disk.
     #[cfg(feature = "test-util")]
     pub fn limit_pages(&self, pages: u32) {
         let conn = self.conn.lock().expect("no holder of the connection panics");
@@ -199,13 +199,13 @@ impl Sqlite {
             .expect("the limit can be set whenever no transaction is open");
     }
 
-    /// Whether the changes that members are told of are lost from now on.
+    /// Drops all notifications of changes to other members from now on, or sends them again.
     #[cfg(feature = "test-util")]
     pub fn lose_changes(&self, lose: bool) {
         self.bus.lose(lose);
     }
 
-    /// Has the writer do some work. The answer comes once the work is durable.
+    /// Sends a job to the writer. The answer arrives once the job is durable.
     async fn write<W: Work>(&self, work: W) -> Result<W::Answer, StoreError> {
         let stopped = || StoreError::Unavailable("the writer has stopped".into());
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
@@ -214,7 +214,7 @@ impl Sqlite {
         answer.await.map_err(|_| stopped())?
     }
 
-    /// A read that may take long, away from the threads that serve callers.
+    /// Runs a long read on a blocking thread.
     async fn read_long<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
@@ -222,11 +222,11 @@ impl Sqlite {
         let _permit = self.long_reads.acquire().await.expect("the semaphore is never closed");
         let readers = Arc::clone(&self.readers);
         let done = tokio::task::spawn_blocking(move || readers.with(read)).await;
-        done.unwrap_or_else(|_| Err(StoreError::Unavailable("a read was cut off".into())))
+        done.unwrap_or_else(|_| Err(StoreError::Unavailable("a read was aborted".into())))
     }
 }
 
-/// Point reads run where they are called: what they find is nearly always in memory, and then a
+/// Point reads run on the caller's thread: their pages are nearly always in memory, and then a
 /// change of threads costs more than the read.
 #[async_trait]
 impl Store for Sqlite {
@@ -238,14 +238,14 @@ impl Store for Sqlite {
     async fn load(
         &self,
         key: &Key,
-        known: Option<Version>,
+        known: Option<TaskVersion>,
         limit: u64,
     ) -> Result<Loaded, StoreError> {
         let load = self.readers.with(|conn| reader::load(conn, key, known, limit));
         load.map_err(|error| error.of(&key.task))
     }
 
-    async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {
+    async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<LogPage, StoreError> {
         let read = self.readers.with(|conn| reader::read(conn, key, after, limit));
         read.map_err(|error| error.of(&key.task))
     }
@@ -325,17 +325,17 @@ impl Store for Sqlite {
     }
 
     async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError> {
-        // A counter without a member is harmless: the table says who lives.
+        // A counter without a member has no effect: the table defines the living members.
         self.heartbeats.start(id);
         let name = name.to_owned();
         self.write(Join { id, kind, name }).await
     }
 
     async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError> {
-        self.write(Serve { me, agents: agents.to_vec() }).await
+        self.write(SetServedAgents { me, agents: agents.to_vec() }).await
     }
 
-    async fn heartbeat(&self, me: MemberId) -> Result<Membership, StoreError> {
+    async fn heartbeat(&self, me: MemberId) -> Result<HeartbeatReply, StoreError> {
         if !self.heartbeats.count(me) {
             return Err(StoreError::NotMember);
         }
@@ -348,7 +348,7 @@ impl Store for Sqlite {
         for member in &mut members {
             member.heartbeat = counters.get(&member.id).copied().unwrap_or_default();
         }
-        Ok(Membership { members, now: None })
+        Ok(HeartbeatReply { members, now: None })
     }
 
     async fn mark_dead(&self, member: MemberId, seen: u64) -> Result<bool, StoreError> {
@@ -398,7 +398,7 @@ impl Drop for Sqlite {
         self.jobs = None;
         self.readers.close();
         for thread in self.threads.drain(..) {
-            // A thread that has panicked has said so, and there is nothing to wait for.
+            // A thread that panicked has logged it.
             let _ = thread.join();
         }
     }

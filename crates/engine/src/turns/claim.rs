@@ -7,7 +7,7 @@ use herald_protocol::{Error, ErrorKind};
 
 use crate::{
     agents::runtime::{AgentRuntime, TurnPermit},
-    commit::{Refusal, Write},
+    commit::{CommitError, Write},
     core::Core,
     fault::refuse,
     rules::Command,
@@ -19,7 +19,7 @@ use crate::{
 
 /// The result of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum ClaimOutcome {
     /// The claim was written.
     Taken,
     /// The task was claimed, cancelled or removed by another writer first.
@@ -30,7 +30,7 @@ pub(crate) enum Claim {
 /// snapshots that it writes.
 const BYTES_PER_TASK_BYTE: u64 = 4;
 
-/// The memory of a turn over a task of so many bytes.
+/// The memory of a turn over a task of this many bytes.
 pub(crate) fn turn_size(bytes: u64) -> usize {
     usize::try_from(bytes.saturating_mul(BYTES_PER_TASK_BYTE)).unwrap_or(usize::MAX)
 }
@@ -42,11 +42,11 @@ pub(crate) async fn claim(
     due: Due,
     runtime: &Arc<AgentRuntime>,
     permit: TurnPermit,
-) -> Result<Claim, Error> {
+) -> Result<ClaimOutcome, Error> {
     let cached = core.cache.get(&due.key);
-    let Some(record) = core.record(&cached).await? else { return Ok(Claim::Lost) };
+    let Some(record) = core.record(&cached).await? else { return Ok(ClaimOutcome::Lost) };
     if record.run.epoch != due.epoch {
-        return Ok(Claim::Lost);
+        return Ok(ClaimOutcome::Lost);
     }
     let me = core.member().await.map_err(refuse)?;
     let command = recovery::command(&record, due.holder, &runtime.profile, me);
@@ -75,7 +75,7 @@ pub(crate) async fn claim(
     let (supervisor, notifier) = (Supervisor::new(core), Arc::clone(core));
     let (turn_runtime, started) = (Arc::clone(runtime), Arc::clone(&cached));
     let written = core
-        .commit_detached(cached, write, move |written| {
+        .commit_detached(cached, write, None, move |written| {
             if runs && written.claimed {
                 let lock =
                     conversation.map(|it| ConversationLock::new(&notifier, &turn_runtime, it, me));
@@ -88,14 +88,16 @@ pub(crate) async fn claim(
         })
         .await;
     match written {
-        Ok(written) if runs && !written.claimed => Ok(Claim::Lost),
-        Ok(_) => Ok(Claim::Taken),
+        Ok(written) if runs && !written.claimed => Ok(ClaimOutcome::Lost),
+        Ok(_) => Ok(ClaimOutcome::Taken),
         // The task was cancelled, or another process claimed it.
-        Err(Refusal::Error(error)) if error.kind == ErrorKind::UnsupportedOperation => {
-            Ok(Claim::Lost)
+        Err(CommitError::Error(error)) if error.kind == ErrorKind::UnsupportedOperation => {
+            Ok(ClaimOutcome::Lost)
         }
-        Err(Refusal::Fenced | Refusal::Locked | Refusal::Duplicate(_)) => Ok(Claim::Lost),
-        Err(refusal @ Refusal::NotMember) => Err(refusal.into()),
-        Err(Refusal::Error(error)) => Err(error),
+        Err(CommitError::Fenced | CommitError::Locked | CommitError::Duplicate(_)) => {
+            Ok(ClaimOutcome::Lost)
+        }
+        Err(error @ CommitError::NotMember) => Err(error.into()),
+        Err(CommitError::Error(error)) => Err(error),
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     core::Core,
     fault::refuse,
     store::{Due, StoreError},
-    turns::claim::{Claim, claim},
+    turns::claim::{ClaimOutcome, claim},
 };
 
 /// The pause of a dispatcher after an error of the store.
@@ -26,6 +26,9 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     /// Starts a dispatcher. It also claims the turns that an earlier process left unfinished.
     pub(crate) fn spawn(core: &Arc<Core>, runtime: Arc<AgentRuntime>) {
+        if !runtime.start_dispatching() {
+            return;
+        }
         runtime.wake();
         let dispatcher = Self { core: Arc::clone(core), runtime };
         core.work.spawn(async move {
@@ -86,7 +89,7 @@ impl Dispatcher {
                 Ok(true)
             }
             Err(error) => Err(error),
-            Ok(Claim::Taken | Claim::Lost) => Ok(true),
+            Ok(ClaimOutcome::Taken | ClaimOutcome::Lost) => Ok(true),
         }
     }
 

@@ -22,9 +22,9 @@ pub(crate) async fn end(core: &Arc<Core>, key: Key, command: Command) -> bool {
             notify_ended(&notifier, &written.record, None);
         }
     };
-    let ended = core.commit_detached(cached, write, notify).await;
-    if let Err(refusal) = &ended {
-        tracing::debug!(task = %key.task, ?refusal, "the task could not be ended");
+    let ended = core.commit_detached(cached, write, None, notify).await;
+    if let Err(error) = &ended {
+        tracing::debug!(task = %key.task, ?error, "the task could not be ended");
     }
     ended.is_ok()
 }

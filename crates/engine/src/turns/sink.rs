@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::{
     agents::{error::AgentError, runtime::PausablePermit},
     cache::CachedTask,
-    commit::Refusal,
+    commit::CommitError,
     core::Core,
     fault::is_transient,
     rules::Command,
@@ -42,7 +42,7 @@ impl Sink for LocalSink {
         };
         let written = self.core.persist(&self.cached, self.state.claim, commands).await;
         self.state.touch();
-        let written = written.map_err(|refusal| self.refused(refusal))?;
+        let written = written.map_err(|error| self.refused(error))?;
         self.state.wrote(&written.record);
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Sink for LocalSink {
     async fn take_answer(&self) -> Result<Arc<Message>, Stop> {
         let take = vec![Command::Take(self.state.last_question())];
         let taken = self.core.persist(&self.cached, self.state.claim, take).await;
-        let seq = taken.map_err(|refusal| self.refused(refusal))?.record.run.turn;
+        let seq = taken.map_err(|error| self.refused(error))?.record.run.turn;
         let read = || self.core.message_at(&self.cached.key, seq);
         let received = self.core.retry_while_unavailable(read, is_transient).await;
         received.map(|received| received.message).map_err(|error| self.stop(error))
@@ -114,12 +114,13 @@ impl LocalSink {
         Paused(self)
     }
 
-    fn refused(&self, refusal: Refusal) -> Stop {
-        match refusal {
-            Refusal::Fenced | Refusal::NotMember | Refusal::Locked | Refusal::Duplicate(_) => {
-                Stop::Over
-            }
-            Refusal::Error(error) => self.stop(error),
+    fn refused(&self, error: CommitError) -> Stop {
+        match error {
+            CommitError::Fenced
+            | CommitError::NotMember
+            | CommitError::Locked
+            | CommitError::Duplicate(_) => Stop::Over,
+            CommitError::Error(error) => self.stop(error),
         }
     }
 

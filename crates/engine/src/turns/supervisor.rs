@@ -158,7 +158,7 @@ impl Supervisor {
             return None;
         };
         let begin = Write { commands: vec![Command::Begin(me)], ..Write::default() };
-        match core.commit_detached(Arc::clone(cached), begin, |_| {}).await {
+        match core.commit_detached(Arc::clone(cached), begin, None, |_| {}).await {
             Ok(written) if written.claimed => Some((written.record, None)),
             // The message is in the log, unclaimed: the dispatcher finds it there.
             Ok(_) | Err(_) => {

@@ -21,12 +21,12 @@ use crate::{
 
 pub use crate::idempotency::TurnId;
 
-/// Why a turn must stop.
+/// The reason why a turn must stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// The task is no longer the turn's: it was cancelled, timed out or taken over.
+    /// The turn no longer holds the task: the task was cancelled, timed out or was taken over.
     Over,
-    /// What was said broke a rule or a limit. The text may go to the caller.
+    /// A write violated a rule or a limit. The text may go to the caller.
     Refused(String),
 }
 
@@ -55,27 +55,27 @@ pub trait Sink: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Assignment {
-    /// The turn's name: no other turn has it, and every attempt at this one has the same.
+    /// The id of the turn. It is unique, and the same for every attempt at the turn.
     pub id: TurnId,
-    /// The task as it stood when the turn began.
+    /// The task at the beginning of the turn.
     pub task: Arc<Task>,
-    /// What was said before in the conversation, if the agent has a memory; see [`Turn::earlier`].
+    /// The conversation history, if the agent's profile asks for it; see [`Turn::earlier`].
     pub earlier: Vec<Arc<Task>>,
-    /// The message to answer, which is also in the task's history.
+    /// The message to answer. It is also in the history of the task.
     pub message: Arc<Message>,
-    /// Its sequence number in the log.
+    /// The sequence number of the message.
     pub seq: Seq,
-    /// Media types the caller can use; empty means any.
+    /// Media types that the caller accepts; empty means any.
     pub accepted_output_modes: Vec<String>,
-    /// The metadata of the send, beside the message's own.
+    /// The metadata of the send request, which is separate from that of the message.
     pub metadata: Option<Metadata>,
-    /// The span of the turn or, without tracing, the one its caller sent.
+    /// The span of the turn or, if tracing is off, the span that the caller sent.
     pub trace: Option<TraceContext>,
-    /// Counts from 1; more means that an earlier attempt was cut off.
+    /// The attempt, from 1. A higher number means that an earlier attempt was interrupted.
     pub attempt: u32,
-    /// Whether to go on from what the earlier attempt wrote, instead of starting afresh.
+    /// True if the turn continues after the writes of the earlier attempt instead of starting over.
     pub resumed: bool,
-    /// Artifacts whose next piece goes after what is there.
+    /// Artifacts whose next piece is appended to the existing parts.
     pub continued: HashSet<ArtifactId>,
 }
 
@@ -83,7 +83,7 @@ pub struct Assignment {
 #[derive(Debug)]
 pub struct Turn {
     assignment: Assignment,
-    /// Written out for whoever asks first.
+    /// The text of the id, computed on first use.
     id: OnceLock<String>,
     sink: Arc<dyn Sink>,
     cancelled: CancellationToken,
@@ -92,8 +92,8 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// A turn that speaks through `sink` until `cancelled` fires; `cancel_metadata` then holds what
-    /// the caller sent along.
+    /// A turn that writes to `sink` until `cancelled` fires. `cancel_metadata` then holds the
+    /// metadata of the cancel request.
     pub fn new(
         assignment: Assignment,
         sink: Arc<dyn Sink>,
@@ -105,8 +105,8 @@ impl Turn {
         Self { assignment, id, sink, cancelled, cancel_metadata, written }
     }
 
-    /// The turn's name, a UUID: no other turn of any caller has it, and every attempt at this one has
-    /// the same. Who is given work under it can tell that it was given before.
+    /// The id of the turn, a UUID. It is unique among all callers, and the same for every attempt
+    /// at the turn, so that a service that receives work under this id can detect a repetition.
     pub fn id(&self) -> &str {
         self.id.get_or_init(|| self.assignment.id.to_string())
     }
@@ -121,78 +121,79 @@ impl Turn {
         &self.assignment.message
     }
 
-    /// The task as it stood when the turn began: its history and the artifacts so far.
+    /// The task at the beginning of the turn, with its history and artifacts.
     pub fn task(&self) -> &Task {
         &self.assignment.task
     }
 
-    /// Earlier tasks of the same conversation, caller and agent, in the order in which they were
-    /// accepted: as many of the newest as the agent's profile asks for, without those that somebody
-    /// still works on. What is too large to be remembered is left out, from the oldest.
+    /// Earlier tasks of the same conversation, caller and agent, in the order of their acceptance.
+    /// There are as many of the newest as the agent's profile asks for, without active tasks. If
+    /// they are too large, the oldest are omitted.
     pub fn earlier(&self) -> &[Arc<Task>] {
         &self.assignment.earlier
     }
 
-    /// The task's name.
+    /// The id of the task.
     pub fn task_id(&self) -> &TaskId {
         &self.assignment.task.id
     }
 
-    /// The conversation's name.
+    /// The id of the conversation.
     pub fn context_id(&self) -> &ContextId {
         &self.assignment.task.context_id
     }
 
-    /// Media types the caller can use; empty means any.
+    /// Media types that the caller accepts; empty means any.
     pub fn accepted_output_modes(&self) -> &[String] {
         &self.assignment.accepted_output_modes
     }
 
-    /// The metadata of the send, beside the message's own.
+    /// The metadata of the send request, which is separate from that of the message.
     pub fn metadata(&self) -> Option<&Metadata> {
         self.assignment.metadata.as_ref()
     }
 
-    /// Where the turn stands in its trace. Whatever the agent calls gets it as `traceparent` and
-    /// `tracestate`, so that the trace does not end here.
+    /// The trace context of the turn. Agents pass it on as `traceparent` and `tracestate` in their
+    /// own calls, so that those belong to the same trace.
     pub fn trace(&self) -> Option<&TraceContext> {
         self.assignment.trace.as_ref()
     }
 
-    /// Counts from 1; more means that an earlier attempt was cut off.
+    /// The attempt, from 1. A higher number means that an earlier attempt was interrupted.
     pub fn attempt(&self) -> u32 {
         self.assignment.attempt
     }
 
-    /// Whether to go on from what an earlier attempt wrote.
+    /// True if the turn continues after the writes of an earlier attempt.
     pub fn is_resumed(&self) -> bool {
         self.assignment.resumed
     }
 
-    /// Fires when the turn must stop. Agents that wait for something else wait for this too.
+    /// Fires when the turn must stop. An agent that waits for anything must wait for this token
+    /// too.
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancelled
     }
 
-    /// What the caller sent along when it cancelled the task.
+    /// The metadata of the request that cancelled the task.
     pub fn cancel_metadata(&self) -> Option<Metadata> {
         self.cancel_metadata.lock().expect("nothing panics while it holds this lock").clone()
     }
 
-    /// Starts the turn over: the next piece of an artifact replaces what was written until now.
+    /// Starts the turn over: the next piece of each artifact replaces its earlier content.
     pub fn start_over(&self) {
         let mut written = self.written.lock().expect("nothing panics while it holds this lock");
         written.clone_from(&self.assignment.continued);
     }
 
-    /// Says where the task stands, in whatever words; no parts are no words.
+    /// Reports a state. Without parts the status has no message.
     pub async fn report(&self, state: TaskState, parts: Vec<Part>) -> Result<(), Stop> {
         let message = (!parts.is_empty()).then(|| self.message_of(parts));
         self.write_one(Command::Report(state, message, None)).await
     }
 
-    /// Says where the task stands in the words of somebody else. The metadata goes into the task's
-    /// own, in place of what is there under the same names.
+    /// Reports a state with a message of another agent. The metadata is merged into the task's own;
+    /// equal names are replaced.
     pub async fn relay(
         &self,
         state: TaskState,
@@ -203,40 +204,40 @@ impl Turn {
         self.write_one(Command::Report(state, message, metadata)).await
     }
 
-    /// Says that the work goes on, and how.
+    /// Reports progress: the state `working` with a text.
     pub async fn progress(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.message_of(vec![Part::text(text)]);
         self.write_one(Command::Report(TaskState::Working, Some(message), None)).await
     }
 
-    /// Writes a whole artifact, in place of an earlier one of the same id.
+    /// Writes a whole artifact. It replaces an earlier one with the same id.
     pub async fn artifact(&self, artifact: Artifact) -> Result<(), Stop> {
         self.replace(artifact, true).await
     }
 
-    /// Writes the first piece of an artifact, in place of an earlier one of the same id.
+    /// Writes the first piece of an artifact. It replaces an earlier artifact with the same id.
     pub async fn replace(&self, piece: Artifact, last: bool) -> Result<(), Stop> {
         let chunk = self.chunk(piece, false, last);
         self.write_one(Command::Write(chunk)).await
     }
 
-    /// Writes the next piece of an artifact. The first piece of an attempt replaces what a
-    /// cut-off attempt left behind.
+    /// Writes the next piece of an artifact. The first piece of a repeated attempt replaces the
+    /// pieces of the interrupted attempt.
     pub async fn append(&self, piece: Artifact, last: bool) -> Result<(), Stop> {
         let chunk = self.chunk(piece, true, last);
         self.write_one(Command::Write(chunk)).await
     }
 
-    /// Asks the caller for something. The turn then ends, and the answer starts the next one. If a
-    /// message came in meanwhile, the next turn starts with that at once, and the task does not pause.
+    /// Asks the caller and ends the turn. The answer begins the next turn. If another message has
+    /// arrived meanwhile, it begins the next turn at once, and the task does not pause.
     pub async fn ask(&self, question: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.message_of(vec![Part::text(question)]);
         self.write_one(Command::Report(TaskState::InputRequired, Some(message), None)).await
     }
 
-    /// Asks the caller for something and keeps the turn: [`Turn::answered`] waits for the answer. Every
-    /// caller who waits for the task is told, also one whose message is still unread, because that
-    /// message is not read before the answer.
+    /// Asks the caller and keeps the turn: [`Turn::answered`] waits for the answer. All callers
+    /// that wait for the task see the question, including one whose own message is still unread,
+    /// because the turn reads the answer before that message.
     pub async fn ask_within_turn(&self, parts: Vec<Part>) -> Result<(), Stop> {
         let message = self.message_of(parts);
         self.write_one(Command::Ask(TaskState::InputRequired, Some(message), None)).await
@@ -253,34 +254,35 @@ impl Turn {
         self.write_one(Command::Ask(state, message, metadata)).await
     }
 
-    /// Waits, after a question of [`Turn::ask_within_turn`], for the caller's answer: for agents that hold
-    /// something meanwhile, such as a program that waits as well. The time does not count as theirs.
-    /// With `true`, [`Turn::take_answer`] has it. Without, there will be none for this turn, which has
-    /// to end; if there is one later it starts the next.
+    /// Waits for the caller's answer to a question of [`Turn::ask_within_turn`]. It is for agents
+    /// that keep a resource meanwhile, such as a program that waits for the answer. The wait does
+    /// not count against the timeouts of the turn. Returns true if [`Turn::take_answer`] has the
+    /// answer. Returns false if this turn gets no answer and must end; a later answer begins the
+    /// next turn.
     pub async fn answered(&self) -> bool {
         self.sink.answered().await
     }
 
-    /// Goes on with the caller's answer, once it is there.
+    /// Takes the caller's answer, after [`Turn::answered`] returned true.
     pub async fn take_answer(&self) -> Result<Arc<Message>, Stop> {
         self.sink.take_answer().await
     }
 
-    /// Waits until the server is about to stop. An agent whose turns are resumed, and that loses nothing
-    /// by it, then returns [`AgentError::Suspended`], and the next start goes on with the turn; others
-    /// finish what can be finished in time. Where no later start could know of the turn, nobody is
-    /// told to leave it.
+    /// Waits until the server shuts down. An agent whose turns can be resumed without loss then
+    /// returns [`AgentError::Suspended`], and the next start resumes the turn; other agents finish
+    /// in the remaining time. Pending for ever if the store does not survive the process, because
+    /// no later start could resume the turn.
     pub async fn leaving(&self) {
         self.sink.leaving().await;
     }
 
-    /// Says that the work needs credentials, and which.
+    /// Asks the caller for credentials, and explains which.
     pub async fn require_auth(&self, explanation: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.message_of(vec![Part::text(explanation)]);
         self.write_one(Command::Report(TaskState::AuthRequired, Some(message), None)).await
     }
 
-    /// Refuses the task.
+    /// Rejects the task.
     pub async fn reject(&self, reason: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.message_of(vec![Part::text(reason)]);
         self.write_one(Command::Report(TaskState::Rejected, Some(message), None)).await
@@ -293,31 +295,32 @@ impl Turn {
         self.sink.write(vec![Command::Write(chunk), done]).await
     }
 
-    /// Completes the task with a closing word.
+    /// Completes the task with a final message.
     pub async fn complete(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.message_of(vec![Part::text(text)]);
         self.write_one(Command::Report(TaskState::Completed, Some(message), None)).await
     }
 
-    /// Fails the task now, as returning the error will, while the agent puts away what it has:
-    /// nobody need wait for that, and it waits for nobody. Where the turn was stopped there is
-    /// nothing to say.
-    pub async fn fail_while<T>(&self, error: &AgentError, put_away: impl Future<Output = T>) -> T {
+    /// Fails the task at once, while the agent cleans up in `cleanup`. The caller gets the failure
+    /// without waiting for the cleanup, and the cleanup does not wait for the store. No effect on
+    /// the task if the turn was stopped.
+    pub async fn fail_while<T>(&self, error: &AgentError, cleanup: impl Future<Output = T>) -> T {
         let failed = async {
             match error {
                 AgentError::Stopped | AgentError::Suspended => {}
                 AgentError::Failed(_)
                 | AgentError::ProtocolViolation(_)
                 | AgentError::Unavailable(_) => {
-                    // What cannot be said now is said when the turn returns.
+                    // If this write fails, the engine fails the task when the turn returns.
                     let _ = self.sink.fail(error).await;
                 }
             }
         };
-        tokio::join!(failed, put_away).1
+        tokio::join!(failed, cleanup).1
     }
 
-    /// Answers directly. Only for messages the agent declared so, and nothing may follow.
+    /// Answers directly. Allowed only for messages that the agent declared in
+    /// [`Agent::answers_directly`](crate::Agent::answers_directly), and nothing may follow.
     pub async fn reply(&self, parts: Vec<Part>) -> Result<(), Stop> {
         let context_id = Some(self.context_id().clone());
         let message = Message { context_id, parts, ..Message::agent(new_id(), "") };
@@ -334,12 +337,13 @@ impl Turn {
         Chunk { artifact: artifact.into(), append: append && known, last }
     }
 
-    /// A message of the agent under a fresh id.
+    /// A message of the agent with a new id.
     fn message_of(&self, parts: Vec<Part>) -> Arc<Message> {
         self.named(Message { parts, ..Message::agent(new_id(), "") }.into())
     }
 
-    /// The message with the names of its task, so that the log does not have to copy it to add them.
+    /// The message with the ids of its task. Added here, so that the rules need not copy the
+    /// message.
     fn named(&self, mut shared: Arc<Message>) -> Arc<Message> {
         let message = Arc::make_mut(&mut shared);
         message.role = Role::Agent;

@@ -1,4 +1,4 @@
-//! Answers around a crash: each belongs to its question, and no finished turn is run again.
+//! Answers around a crash: each belongs to its question, and no finished turn runs again.
 
 use std::sync::{
     Arc,
@@ -12,16 +12,16 @@ use crate::support::{
     Bench, Script, answer, artifact_text, crashed, eventually, file, profile, reopened, say, text,
 };
 
-/// How far a turn came before the crash.
+/// The progress of a turn before the crash.
 #[derive(Debug, Clone, Copy)]
 enum Asks {
-    /// It waits for the answer inside the turn.
+    /// The turn waits for the answer.
     AndWaits,
-    /// It has asked and would end with that, but the crash is faster.
+    /// The turn has asked and is about to end, but the crash comes first.
     AndEnds,
 }
 
-/// Asks about `work` and hangs; says what every other message was. Counts the runs of both.
+/// Asks about `work` and hangs; repeats every other message. Counts the runs of both.
 fn asking(asks: Asks, runs: &Arc<[AtomicUsize; 2]>) -> Script {
     let runs = Arc::clone(runs);
     Script::new(move |turn| {
@@ -37,7 +37,7 @@ fn asking(asks: Asks, runs: &Arc<[AtomicUsize; 2]>) -> Script {
             match asks {
                 Asks::AndWaits => {
                     turn.ask_within_turn(vec![Part::text("may I?")]).await?;
-                    assert!(!turn.answered().await, "nobody answers in this life");
+                    assert!(!turn.answered().await, "nobody answers before the crash");
                 }
                 Asks::AndEnds => {
                     turn.ask("may I?").await?;
@@ -57,7 +57,7 @@ async fn ended(bench: &Bench, task: &Task) -> Task {
 const RECOVERIES: [Recovery; 3] = [Recovery::Fail, Recovery::Rerun(3), Recovery::Resume(3)];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_right_after_a_crash_is_the_next_turn() {
+async fn an_answer_right_after_a_crash_begins_the_next_turn() {
     for (asks, recovery, serial) in [Asks::AndWaits, Asks::AndEnds]
         .into_iter()
         .flat_map(|asks| RECOVERIES.map(|recovery| (asks, recovery)))
@@ -78,7 +78,7 @@ async fn an_answer_right_after_a_crash_is_the_next_turn() {
         let store = reopened(directory.path()).await;
         let agent = asking(asks, &runs);
         let bench = Bench::idle(store, agent, declared, Settings::default(), Clock::system());
-        // The dispatcher has not seen yet what the dead process held.
+        // The dispatcher has not read yet which turns the dead process held.
         bench.post(answer(&task, "yes")).await.unwrap();
         bench.engine.start_work().await.unwrap();
         let task = ended(&bench, &task).await;
@@ -90,7 +90,7 @@ async fn an_answer_right_after_a_crash_is_the_next_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_right_before_a_crash_is_the_next_turn() {
+async fn an_answer_right_before_a_crash_begins_the_next_turn() {
     for recovery in RECOVERIES {
         let directory = tempfile::tempdir().unwrap();
         let runs = Arc::default();

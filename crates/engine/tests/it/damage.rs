@@ -13,8 +13,8 @@ use crate::support::{
     Bench, Script, eventually, failure_reason, file, profile, reopened, say, text,
 };
 
-/// Ways to spoil the task `?1` that is over.
-const SPOILED: [&str; 6] = [
+/// Statements that damage the ended task `?1`.
+const DAMAGE: [&str; 6] = [
     "UPDATE tasks SET status = x'00ff00ff' WHERE id = ?1",
     "UPDATE tasks SET history = x'7b7d7b' WHERE id = ?1",
     "UPDATE tasks SET artifacts = zeroblob(length(artifacts)) WHERE id = ?1",
@@ -23,12 +23,12 @@ const SPOILED: [&str; 6] = [
     "UPDATE tasks SET context = CAST(x'ff' AS TEXT) WHERE id = ?1",
 ];
 
-fn spoil(directory: &Path, how: &str, task: &Task) {
+fn damage(directory: &Path, how: &str, task: &Task) {
     let conn = Connection::open(directory.join("test.db")).unwrap();
     assert_eq!(conn.execute(how, [task.id.as_str()]).unwrap(), 1, "{how}");
 }
 
-/// Answers with what it remembers of the conversation.
+/// Answers with its conversation history.
 fn agent() -> Script {
     Script::new(|turn| {
         Box::pin(async move {
@@ -45,7 +45,7 @@ async fn bench(directory: &Path, agent: Script, profile: Profile) -> Bench {
     Bench::on(file(directory), agent, profile, Settings::default(), Clock::system()).await
 }
 
-/// An engine that has read nothing yet.
+/// An engine with an empty cache.
 async fn afresh(directory: &Path) -> Bench {
     bench(directory, agent(), Profile { memory: 5, ..profile() }).await
 }
@@ -59,8 +59,8 @@ fn in_chat(text: &str) -> Message {
 }
 
 #[tokio::test]
-async fn a_spoiled_task_is_not_shown_and_hides_no_other() {
-    for how in SPOILED {
+async fn a_damaged_task_is_not_listed_and_does_not_hide_others() {
+    for how in DAMAGE {
         let directory = tempfile::tempdir().unwrap();
         let first = afresh(directory.path()).await;
         let mut tasks = Vec::new();
@@ -68,15 +68,15 @@ async fn a_spoiled_task_is_not_shown_and_hides_no_other() {
             tasks.push(first.send(in_chat(word)).await.unwrap());
         }
         end(first).await;
-        spoil(directory.path(), how, &tasks[1]);
+        damage(directory.path(), how, &tasks[1]);
         let bench = afresh(directory.path()).await;
         for include_artifacts in [None, Some(true)] {
             let list = ListTasks { include_artifacts, ..ListTasks::default() };
             let Reply::Tasks(page) = bench.call(Request::ListTasks(list)).await.unwrap() else {
-                panic!("a list is answered with a list");
+                panic!("the reply to a list is a list");
             };
             let seen: Vec<_> = page.tasks.iter().map(|task| &task.id).collect();
-            // A list without artifacts does not see that they are spoiled.
+            // A list without artifacts does not read the damaged ones.
             if include_artifacts.is_none() && how.contains("artifacts") {
                 assert_eq!(seen.len(), 3);
             } else {
@@ -94,17 +94,17 @@ async fn a_spoiled_task_is_not_shown_and_hides_no_other() {
 }
 
 #[tokio::test]
-async fn a_spoiled_event_is_passed_over_by_those_who_follow_everything() {
+async fn a_feed_skips_a_damaged_event() {
     for how in ["kind = 99", "body = x'00'"] {
         let directory = tempfile::tempdir().unwrap();
         let first = afresh(directory.path()).await;
-        let (spoiled, whole) = (first.send(say("one")).await, first.send(say("two")).await);
-        let (spoiled, whole) = (spoiled.unwrap(), whole.unwrap());
+        let (damaged, whole) = (first.send(say("one")).await, first.send(say("two")).await);
+        let (damaged, whole) = (damaged.unwrap(), whole.unwrap());
         end(first).await;
         let how = format!(
             "UPDATE events SET {how} WHERE seq = 1 AND task = (SELECT row FROM tasks WHERE id = ?1)"
         );
-        spoil(directory.path(), &how, &spoiled);
+        damage(directory.path(), &how, &damaged);
         let bench = afresh(directory.path()).await;
         let follow = bench.engine.follow(&bench.caller, &bench.route, Vec::new(), Some(0));
         let mut feed = follow.await.unwrap();
@@ -116,20 +116,20 @@ async fn a_spoiled_event_is_passed_over_by_those_who_follow_everything() {
             seen.push((item.task, item.closing));
         }
         let of = |task: &Task| seen.iter().filter(|(id, _)| *id == task.id).count();
-        assert_eq!(of(&spoiled) + 1, of(&whole), "{seen:?}");
+        assert_eq!(of(&damaged) + 1, of(&whole), "{seen:?}");
         end(bench).await;
     }
 }
 
-/// One life of a process: what still runs at its end is cut off.
+/// Runs one process: its unfinished work is aborted at the end.
 fn life<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(work)
 }
 
 #[test]
-fn a_spoiled_task_that_waits_holds_up_no_other() {
-    let spoiled = [
+fn a_damaged_waiting_task_does_not_block_others() {
+    let damaged = [
         "UPDATE tasks SET id = CAST(x'ff' AS TEXT) WHERE id = ?1",
         "UPDATE tasks SET owner = 77 WHERE id = ?1",
         "UPDATE tasks SET unread = '1,x' WHERE id = ?1",
@@ -137,21 +137,21 @@ fn a_spoiled_task_that_waits_holds_up_no_other() {
         "UPDATE events SET body = x'00' WHERE seq = 1
          AND task = (SELECT row FROM tasks WHERE id = ?1)",
     ];
-    for (how, serial) in spoiled.into_iter().flat_map(|how| [(how, false), (how, true)]) {
+    for (how, serial) in damaged.into_iter().flat_map(|how| [(how, false), (how, true)]) {
         let directory = tempfile::tempdir().unwrap();
         let one_by_one = Profile { serial, concurrency: 1, ..profile() };
         let stuck = Script::new(|_| Box::pin(std::future::pending()));
         let tasks = life(async {
             let bench = bench(directory.path(), stuck, one_by_one.clone()).await;
             let mut tasks = Vec::new();
-            for word in ["at work", "spoiled", "waits"] {
+            for word in ["at work", "damaged", "waits"] {
                 tasks.push(bench.post(in_chat(word)).await.unwrap());
             }
             let at_work = async || bench.get(&tasks[0].id).await.unwrap().status.state;
             eventually(async || at_work().await == TaskState::Working).await;
             tasks
         });
-        spoil(directory.path(), how, &tasks[1]);
+        damage(directory.path(), how, &tasks[1]);
         life(async {
             let bench = bench(directory.path(), agent(), one_by_one).await;
             for task in [&tasks[0], &tasks[2]] {
@@ -163,7 +163,7 @@ fn a_spoiled_task_that_waits_holds_up_no_other() {
 }
 
 #[test]
-fn the_tasks_of_an_agent_that_is_gone_fail_except_what_is_spoiled() {
+fn tasks_of_an_unserved_agent_fail_except_damaged_ones() {
     let directory = tempfile::tempdir().unwrap();
     let stuck = || Script::new(|_| Box::pin(std::future::pending()));
     let tasks = life(async {
@@ -176,14 +176,14 @@ fn the_tasks_of_an_agent_that_is_gone_fail_except_what_is_spoiled() {
         let route = AgentRoute { agent: Some("gone".into()), ..AgentRoute::default() };
         let bench = Bench { engine, caller: Caller::anonymous("".into()), route };
         let mut sends = JoinSet::new();
-        // More than are ended at a time.
+        // More than one batch.
         for _ in 0..120 {
             let bench = bench.clone();
             sends.spawn(async move { bench.post(say("hello")).await.unwrap() });
         }
         sends.join_all().await
     });
-    spoil(directory.path(), "UPDATE tasks SET unread = 'x' WHERE id = ?1", &tasks[0]);
+    damage(directory.path(), "UPDATE tasks SET unread = 'x' WHERE id = ?1", &tasks[0]);
     life(async {
         let settings = Settings { unserved_after: Duration::ZERO, ..Settings::default() };
         let store = reopened(directory.path()).await;

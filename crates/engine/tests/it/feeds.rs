@@ -1,4 +1,4 @@
-//! Readers of all tasks of a caller.
+//! Feeds: readers of all tasks of a caller.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::support::{Bench, Script, profile, say, text};
 
 #[tokio::test]
-async fn those_who_look_back_do_so_one_at_a_time() {
+async fn feeds_that_are_far_behind_catch_up_one_at_a_time() {
     let store = Arc::new(Flaky::new().unwrap());
     let agent = Script::new(|turn| {
         Box::pin(async move {
@@ -26,7 +26,7 @@ async fn those_who_look_back_do_so_one_at_a_time() {
     for _ in 0..40 {
         bench.send(say("hello")).await.unwrap();
     }
-    // Those who are nearly there need not wait for each other.
+    // Feeds that are close to the end do not wait for each other.
     store.count_feeds_before(1_000);
     let mut followers = JoinSet::new();
     for _ in 0..20 {

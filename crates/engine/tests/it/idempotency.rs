@@ -1,3 +1,5 @@
+//! Idempotent sends: a repeated send finds the task of the first one.
+
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -29,7 +31,7 @@ fn counting(runs: &Arc<AtomicUsize>) -> Script {
 
 // proves: SEND-025
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repeated_uuid_runs_the_agent_once_however_often_and_wherever_it_is_repeated() {
+async fn a_repeated_message_id_runs_the_agent_once() {
     let runs = Arc::new(AtomicUsize::new(0));
     let directory = tempfile::tempdir().unwrap();
     let message = say("go");
@@ -47,7 +49,7 @@ async fn a_repeated_uuid_runs_the_agent_once_however_often_and_wherever_it_is_re
         assert!(tasks.iter().all(|task| task == &tasks[0]));
         let first = rest(&mut bench.stream(message.clone()).await.unwrap()).await;
         let again = rest(&mut bench.stream(message.clone()).await.unwrap()).await;
-        assert_eq!(first, again, "a retried stream is the same log");
+        assert_eq!(first, again, "a repeated stream has the same events");
         bench.engine.drain(std::time::Duration::from_secs(5)).await;
         tasks[0].clone()
     };
@@ -72,7 +74,7 @@ async fn other_content_under_the_same_key_is_refused() {
 }
 
 #[tokio::test]
-async fn a_key_counts_for_labels_too_and_labels_alone_count_for_nothing() {
+async fn a_key_makes_a_labelled_message_idempotent_and_a_label_alone_does_not() {
     let runs = Arc::new(AtomicUsize::new(0));
     let bench = Bench::new(counting(&runs)).await;
     let mut message = say("go");
@@ -97,7 +99,7 @@ async fn a_key_counts_for_labels_too_and_labels_alone_count_for_nothing() {
 }
 
 #[tokio::test]
-async fn a_retried_answer_finds_its_task_although_that_has_ended() {
+async fn a_repeated_answer_finds_its_ended_task() {
     let runs = Arc::new(AtomicUsize::new(0));
     let bench = Bench::new(counting(&runs)).await;
     let task = bench.send(say("ask")).await.unwrap();
@@ -109,7 +111,7 @@ async fn a_retried_answer_finds_its_task_although_that_has_ended() {
 }
 
 #[tokio::test]
-async fn keys_of_other_callers_do_not_count() {
+async fn keys_of_other_callers_have_no_effect() {
     let runs = Arc::new(AtomicUsize::new(0));
     let bench = Bench::new(counting(&runs)).await;
     let message = say("go");
@@ -123,7 +125,7 @@ async fn keys_of_other_callers_do_not_count() {
 }
 
 #[tokio::test]
-async fn a_cursor_means_something_only_to_a_send_that_was_made_before() {
+async fn a_cursor_applies_only_to_a_repeated_send() {
     let runs = Arc::new(AtomicUsize::new(0));
     let bench = Bench::new(counting(&runs)).await;
     let stream = async |message: &herald_protocol::Message, task: Option<&str>, seq| {

@@ -1,3 +1,5 @@
+//! Life of a task: send, question, answer, cancel, failure.
+
 use std::{
     sync::{
         Arc, Mutex,
@@ -144,7 +146,7 @@ async fn a_finished_task_is_refined_by_a_new_one_in_its_context() {
 
 // proves: SEND-006, SEND-007, SEND-015, GET-003, GET-004, GET-006, GET-007, GET-010
 #[tokio::test]
-async fn a_task_asks_is_answered_and_remembers() {
+async fn a_task_asks_and_continues_with_the_answer() {
     let bench = Bench::new(asks_until_done()).await;
     let task = bench.send(say("one")).await.unwrap();
     assert_eq!(task.status.state, TaskState::InputRequired);
@@ -178,7 +180,7 @@ async fn a_task_asks_is_answered_and_remembers() {
 
 // proves: SEND-016, SEC-013, SEC-015
 #[tokio::test]
-async fn a_send_returns_when_credentials_are_needed_and_the_task_takes_messages_then() {
+async fn a_send_returns_when_credentials_are_needed_and_the_task_accepts_messages() {
     let bench = Bench::new(Script::new(|turn| {
         Box::pin(async move {
             if turn.message().text() == "go" {
@@ -211,7 +213,7 @@ async fn a_send_need_not_wait_and_its_task_can_be_cancelled() {
 
 // proves: CAN-004
 #[tokio::test]
-async fn by_a_setting_a_repeated_cancel_returns_the_task() {
+async fn a_setting_makes_a_repeated_cancel_return_the_task() {
     let settings = Settings { repeat_cancel: true, ..Settings::default() };
     let bench = Bench::with(stubborn(), profile(), settings).await;
     let task = bench.post(say("work")).await.unwrap();
@@ -221,7 +223,7 @@ async fn by_a_setting_a_repeated_cancel_returns_the_task() {
 
 // proves: CAN-006
 #[tokio::test]
-async fn what_comes_with_a_cancel_reaches_the_agent() {
+async fn the_metadata_of_a_cancel_reaches_the_agent() {
     let seen = Arc::new(Mutex::new(None));
     let noted = Arc::clone(&seen);
     let bench = Bench::new(Script::new(move |turn| {
@@ -268,7 +270,7 @@ async fn a_direct_answer_is_a_message_and_leaves_no_task() {
 
 // proves: ERR-006
 #[tokio::test]
-async fn an_agent_that_breaks_its_word_is_an_invalid_response() {
+async fn an_artifact_in_place_of_a_direct_answer_is_an_invalid_response() {
     let agent = Script::new(|turn| {
         Box::pin(async move {
             turn.artifact(text("wrong", "not a message")).await?;
@@ -283,7 +285,7 @@ async fn an_agent_that_breaks_its_word_is_an_invalid_response() {
 
 // proves: RPC-009
 #[tokio::test]
-async fn a_panicking_agent_fails_its_own_task_and_says_nothing_of_the_cause() {
+async fn a_panicking_agent_fails_only_its_task_and_hides_the_cause() {
     let bench = Bench::new(Script::new(|turn| {
         Box::pin(async move {
             assert_ne!(turn.message().text(), "boom", "secret detail");
@@ -366,7 +368,7 @@ async fn a_media_type_the_agent_does_not_take_is_refused_and_leaves_no_task() {
 }
 
 #[tokio::test]
-async fn a_blocking_send_gives_up_waiting_and_returns_the_unsettled_task() {
+async fn a_blocking_send_returns_the_unfinished_task_after_its_timeout() {
     let settings = Settings { send_wait: Duration::from_millis(30), ..Settings::default() };
     let bench = Bench::with(stubborn(), profile(), settings).await;
     let task = bench.send(say("work")).await.unwrap();
@@ -374,8 +376,7 @@ async fn a_blocking_send_gives_up_waiting_and_returns_the_unsettled_task() {
 }
 
 #[tokio::test]
-async fn what_an_agent_says_beside_its_status_stays_with_the_task_and_what_a_cancel_says_does_not()
-{
+async fn metadata_of_a_status_is_kept_in_the_task_and_metadata_of_a_cancel_is_not() {
     let note = |name: &str, value: u32| Metadata::from_iter([(name.to_owned(), value.into())]);
     let agent = Script::new(move |turn| {
         Box::pin(async move {
@@ -399,11 +400,11 @@ async fn what_an_agent_says_beside_its_status_stays_with_the_task_and_what_a_can
     assert_eq!(bench.get(&asked.id).await.unwrap().metadata, Some(kept));
 }
 
-/// Asks, and writes down which tasks ended while it waited.
+/// Asks, and records the tasks that ended while they waited.
 #[derive(Debug, Default, Clone)]
-struct Asking(Arc<Mutex<Vec<Dismissal>>>);
+struct Asking(Arc<Mutex<Vec<EndedTask>>>);
 
-type Dismissal = (TaskState, Option<Metadata>);
+type EndedTask = (TaskState, Option<Metadata>);
 
 #[async_trait]
 impl Agent for Asking {
@@ -418,7 +419,7 @@ impl Agent for Asking {
 }
 
 #[tokio::test]
-async fn an_agent_is_told_of_a_task_that_ends_while_it_waits() {
+async fn an_agent_is_notified_of_a_task_that_ends_while_it_waits() {
     let agent = Asking::default();
     let declared = Profile { paused_timeout: Some(Duration::ZERO), ..profile() };
     let store = Arc::new(Sqlite::memory().unwrap());
@@ -443,7 +444,7 @@ async fn an_agent_is_told_of_a_task_that_ends_while_it_waits() {
 }
 
 #[tokio::test]
-async fn a_task_that_failed_has_ended_before_its_agent_has_put_everything_away() {
+async fn a_failed_task_ends_before_its_agent_has_cleaned_up() {
     let away = Arc::new(Notify::new());
     let tidy = Arc::clone(&away);
     let bench = Bench::new(Script::new(move |turn| {
@@ -457,7 +458,7 @@ async fn a_task_that_failed_has_ended_before_its_agent_has_put_everything_away()
     .await;
     let error = bench.send(say("go")).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::InvalidAgentResponse);
-    assert_eq!(bench.engine.at_work().len(), 1, "it keeps its slot");
+    assert_eq!(bench.engine.at_work().len(), 1, "it keeps its permit");
     away.notify_one();
     eventually(async || bench.engine.at_work().is_empty()).await;
 }

@@ -1,6 +1,8 @@
+//! Limits of tasks, retention and memory.
+
 use std::{sync::Arc, time::Duration};
 
-use herald_engine::{Clock, Profile, Settings, rules::Limits};
+use herald_engine::{Clock, Profile, Settings, rules::TaskLimits};
 use herald_protocol::{ErrorKind, TaskState, Timestamp};
 
 use tokio::sync::Semaphore;
@@ -11,9 +13,10 @@ use crate::support::{
 
 #[tokio::test]
 async fn a_flooding_agent_fails_its_task_at_the_limit() {
-    for limits in
-        [Limits { events: 50, ..Limits::default() }, Limits { bytes: 10_000, ..Limits::default() }]
-    {
+    for limits in [
+        TaskLimits { events: 50, ..TaskLimits::default() },
+        TaskLimits { bytes: 10_000, ..TaskLimits::default() },
+    ] {
         let flood = Script::new(|turn| {
             Box::pin(async move {
                 loop {
@@ -30,7 +33,7 @@ async fn a_flooding_agent_fails_its_task_at_the_limit() {
 }
 
 #[tokio::test]
-async fn what_would_make_a_task_too_large_is_not_stored() {
+async fn an_event_that_exceeds_the_limit_is_not_stored() {
     let agent = Script::new(|turn| {
         Box::pin(async move {
             turn.artifact(text("small", "fits")).await?;
@@ -38,7 +41,7 @@ async fn what_would_make_a_task_too_large_is_not_stored() {
             Ok(())
         })
     });
-    let limits = Limits { bytes: 10_000, ..Limits::default() };
+    let limits = TaskLimits { bytes: 10_000, ..TaskLimits::default() };
     let bench = Bench::with(agent, profile(), Settings { limits, ..Settings::default() }).await;
     let task = bench.send(say("go")).await.unwrap();
     assert_eq!(task.status.state, TaskState::Failed);
@@ -49,12 +52,12 @@ async fn what_would_make_a_task_too_large_is_not_stored() {
 
 #[tokio::test]
 async fn the_default_limits_allow_five_thousand_events_and_five_megabytes() {
-    let limits = Limits::default();
+    let limits = TaskLimits::default();
     assert!(limits.events > 5_100 && limits.bytes > 6 << 20);
 }
 
 #[tokio::test]
-async fn old_tasks_go_and_their_keys_with_them_but_waiting_ones_stay_until_their_own_deadline() {
+async fn retention_removes_old_tasks_with_their_keys_and_keeps_waiting_ones_until_their_timeout() {
     let clock = Clock::manual(Timestamp::from_millis(1_000_000));
     let agent = Script::new(|turn| {
         Box::pin(async move {
@@ -83,7 +86,7 @@ async fn old_tasks_go_and_their_keys_with_them_but_waiting_ones_stay_until_their
 }
 
 #[tokio::test]
-async fn with_memory_short_everything_still_works() {
+async fn a_small_memory_budget_still_serves_large_tasks() {
     let agent = Script::new(|turn| {
         Box::pin(async move {
             for index in 0..40 {
@@ -92,7 +95,7 @@ async fn with_memory_short_everything_still_works() {
             Ok(())
         })
     });
-    // A quarter of it for tasks in memory, and the task has more than that.
+    // A quarter of it is for tasks in memory, and the task is larger.
     let settings = Settings { memory: 1 << 20, ..Settings::default() };
     let bench = Bench::with(agent, profile(), settings).await;
     let task = bench.send(say("go")).await.unwrap();
@@ -101,7 +104,7 @@ async fn with_memory_short_everything_still_works() {
 }
 
 #[tokio::test]
-async fn a_task_that_memory_cannot_hold_is_refused_alone_and_with_a_reason() {
+async fn a_task_larger_than_the_memory_budget_is_refused_with_a_reason() {
     let directory = tempfile::tempdir().unwrap();
     let agent = || {
         Script::new(|turn| {
@@ -133,31 +136,31 @@ async fn a_task_that_memory_cannot_hold_is_refused_alone_and_with_a_reason() {
     drop(bench);
     let bench = start(256 << 20).await;
     let answered = bench.send(answer(&large, "go on")).await.unwrap();
-    assert_eq!(answered.status.state, TaskState::InputRequired, "nothing of it is lost");
+    assert_eq!(answered.status.state, TaskState::InputRequired, "no data is lost");
 }
 
 #[tokio::test]
-async fn turns_over_large_tasks_wait_in_the_store_while_memory_is_taken_up() {
+async fn turns_of_large_tasks_wait_in_the_store_for_free_memory() {
     let gate = Arc::new(Semaphore::new(0));
     let passing = Arc::clone(&gate);
     let agent = Script::new(move |turn| {
         let gate = Arc::clone(&passing);
         Box::pin(async move {
             if !turn.message().text().starts_with("quick") {
-                gate.acquire().await.expect("it is never closed").forget();
+                gate.acquire().await.expect("the semaphore is never closed").forget();
             }
             turn.complete_with(text("out", "done")).await?;
             Ok(())
         })
     });
-    // Room for one.
+    // Memory for one turn.
     let settings = Settings { memory: 1 << 20, ..Settings::default() };
     let bench = Bench::with(agent, profile(), settings).await;
     let large = "x".repeat(100 << 10);
     let first = bench.post(say(&large)).await.unwrap();
     assert_eq!(first.status.state, TaskState::Working);
     let second = bench.post(say(&large)).await.unwrap();
-    assert_eq!(second.status.state, TaskState::Submitted, "it is kept, and nobody is at it");
+    assert_eq!(second.status.state, TaskState::Submitted, "it is stored, and no turn runs");
     assert_eq!(bench.send(say("quick")).await.unwrap().status.state, TaskState::Completed);
     assert_eq!(bench.get(&second.id).await.unwrap().status.state, TaskState::Submitted);
     gate.add_permits(2);

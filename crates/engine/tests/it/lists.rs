@@ -1,3 +1,5 @@
+//! Lists: pages, filters, tokens.
+
 use herald_engine::{Caller, Reply};
 use herald_protocol::{Error, ErrorKind, Request, TaskId, TaskPage, TaskState, request::ListTasks};
 
@@ -59,7 +61,7 @@ async fn pages_cover_every_task_once_newest_first() {
 
 // proves: LIST-006, LIST-007, LIST-009, LIST-010, LIST-011, LIST-015
 #[tokio::test]
-async fn filters_narrow_and_shapes_follow_the_request() {
+async fn filters_and_the_requested_fields_apply() {
     let bench = bench().await;
     let done = bench.send(say("go")).await.unwrap();
     let waiting = bench.send(say("ask")).await.unwrap();
@@ -93,7 +95,7 @@ async fn filters_narrow_and_shapes_follow_the_request() {
 
 // proves: LIST-013
 #[tokio::test]
-async fn a_token_is_good_for_its_own_list_only() {
+async fn a_page_token_is_valid_for_its_own_list_only() {
     let bench = bench().await;
     for _ in 0..3 {
         bench.send(say("go")).await.unwrap();
@@ -120,7 +122,7 @@ async fn a_token_is_good_for_its_own_list_only() {
 
 // proves: LIST-001, LIST-004, LIST-005, LIST-014, TEN-004
 #[tokio::test]
-async fn a_list_holds_the_callers_own_tasks_and_nothing_else() {
+async fn a_list_has_only_the_tasks_of_its_caller() {
     let bench = bench().await;
     bench.send(say("go")).await.unwrap();
     let mut other = bench.clone();
@@ -130,7 +132,7 @@ async fn a_list_holds_the_callers_own_tasks_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_page_of_large_tasks_ends_early_and_the_walk_goes_on() {
+async fn a_page_of_large_tasks_ends_early_and_further_pages_follow() {
     let bench = Bench::new(Script::new(|turn| {
         Box::pin(async move {
             turn.artifact(text("out", "x".repeat(3 << 20))).await?;

@@ -1,10 +1,6 @@
-//! The engine without a socket: a real store, real turns, and agents made of closures.
+//! Tests of the engine without HTTP: a real store, real turns, and agents made of closures.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test says what is wrong by panicking"
-)]
+#![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a failed test panics")]
 
 mod answers;
 mod damage;

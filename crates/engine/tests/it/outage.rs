@@ -1,4 +1,4 @@
-//! A store that fails for a moment: work waits, and nothing is forgotten.
+//! Outage of the store: work waits, and nothing is lost.
 
 use std::sync::{
     Arc,
@@ -21,7 +21,7 @@ fn failing(which: fn(&Append) -> bool, count: usize) -> Arc<Flaky> {
 }
 
 #[tokio::test]
-async fn what_an_agent_says_waits_until_it_can_be_stored() {
+async fn writes_of_an_agent_wait_until_the_store_is_available() {
     let store = failing(|append| append.events.iter().any(|(kind, _)| *kind == Kind::Artifact), 3);
     let agent = Script::new(|turn| {
         Box::pin(async move {
@@ -36,7 +36,7 @@ async fn what_an_agent_says_waits_until_it_can_be_stored() {
 }
 
 #[tokio::test]
-async fn what_has_failed_is_put_away_also_while_nobody_can_be_told() {
+async fn a_failed_agent_cleans_up_while_the_store_is_unavailable() {
     let store = Arc::new(Flaky::new().unwrap());
     let (full, away) = (Arc::clone(&store), Arc::new(Notify::new()));
     let tidied = Arc::clone(&away);
@@ -69,7 +69,7 @@ async fn a_turn_waits_until_its_task_can_be_read() {
             Ok(())
         })
     });
-    // Too large to be held in memory, so that the turn begins with a look at the store.
+    // Too large for the cache, so that the turn begins with a read.
     let settings = Settings { memory: 400_000, ..Settings::default() };
     let on = Arc::clone(&store);
     let bench = Bench::on(on, agent, profile(), settings, Clock::system()).await;
@@ -92,9 +92,9 @@ async fn a_paused_task_is_read_again_only_if_memory_is_short() {
         let on = Arc::clone(&store);
         let bench = Bench::on(on, agent, profile(), settings, Clock::system()).await;
         let task = bench.send(say(&"x".repeat(100_000))).await.unwrap();
-        // The end of the turn may read the task, too.
+        // The end of the turn may read the task as well.
         eventually(|| async { bench.engine.at_work().is_empty() }).await;
-        // The next read fails, if there is one.
+        // The next read would fail.
         store.fail_loads(1);
         let answered = bench.send(answer(&task, "go on")).await;
         assert_eq!(answered.is_ok(), is_kept, "{answered:?}");
@@ -126,7 +126,7 @@ async fn a_large_result_is_waited_for_in_memory_and_streamed_from_the_store() {
 }
 
 #[tokio::test]
-async fn a_turn_that_could_not_be_begun_is_begun_later() {
+async fn a_turn_that_could_not_begin_begins_later() {
     let second_turn =
         |append: &Append| append.header.run.turn > 1 && append.header.run.holder.is_some();
     let store = failing(second_turn, 2);

@@ -1,4 +1,4 @@
-//! Sends and streams to a task at work: each gets the outcome of its own message.
+//! Sends and streams to a working task: each gets the outcome of its own message.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use tokio::sync::Semaphore;
 
 use crate::support::{Bench, Script, answer, eventually, rest, say};
 
-/// Works on `work …` until the gate opens, then does as that says; asks about everything else.
+/// Works on `work …` until the gate opens, then follows the message; asks about every other
+/// message.
 fn gated(gate: &Arc<Semaphore>) -> Script {
     let gate = Arc::clone(gate);
     Script::new(move |turn| {
@@ -80,7 +81,8 @@ async fn a_send_to_a_task_at_work_gets_the_outcome_of_its_own_message() {
         let stream = bench.stream(streamed.clone()).await.unwrap();
         let (sent, ()) =
             tokio::join!(bench.send(answer(&task, "sent")), open(&gate, &bench, &task, "sent"));
-        // The message before it is answered by a turn of its own, and pauses nobody either.
+        // The earlier message is answered by its own turn, and that pauses no reader of the later
+        // one.
         let sent = sent.unwrap();
         let own = (TaskState::InputRequired, "about sent?".to_owned());
         assert_eq!(words(&sent), own, "{first}");
@@ -90,7 +92,7 @@ async fn a_send_to_a_task_at_work_gets_the_outcome_of_its_own_message() {
         for question in ["about streamed?", "streamed", "sent"] {
             assert!(said.iter().any(|said| said == question), "{first}: {said:?}");
         }
-        // A stream that is read later ends with the same event, whatever has happened since.
+        // A stream that is read later ends with the same event.
         bench.send(answer(&task, "third")).await.unwrap();
         let again = last(bench.stream(streamed).await.unwrap()).await;
         assert_eq!(again, (seq, own.0, own.1), "{first}");
@@ -98,7 +100,7 @@ async fn a_send_to_a_task_at_work_gets_the_outcome_of_its_own_message() {
 }
 
 #[tokio::test]
-async fn a_question_that_its_turn_waits_with_reaches_everybody() {
+async fn a_question_within_a_turn_reaches_all_readers() {
     let gate = Arc::new(Semaphore::new(0));
     let bench = Bench::new(gated(&gate)).await;
     let task = at_work(&bench, "work hold").await;
@@ -111,7 +113,7 @@ async fn a_question_that_its_turn_waits_with_reaches_everybody() {
     assert_eq!(words(&sent.unwrap()), question);
     let (_, state, text) = last(stream).await;
     assert_eq!((state, text), question, "nothing else is read before the answer");
-    // The answer goes first; then each early message has its turn.
+    // The answer is read first; then each earlier message gets its turn.
     let task = bench.send(answer(&task, "yes")).await.unwrap();
     assert_eq!(words(&task), (TaskState::InputRequired, "about also early?".to_owned()));
 }

@@ -1,4 +1,4 @@
-//! Tasks under ids that their callers made, and what else generations before 1.0 expect.
+//! Task ids that callers chose, and other behaviour of protocol versions before 1.0.
 
 use herald_engine::{Caller, Reply, Scopes};
 use herald_protocol::{
@@ -31,7 +31,7 @@ async fn sent(bench: &Bench, send: SendMessage) -> Task {
 
 // proves: SEND-023, SEND-024
 #[tokio::test]
-async fn an_id_makes_a_task_and_then_means_it() {
+async fn an_id_of_the_caller_creates_a_task_and_then_names_it() {
     let asks = Script::new(|turn| {
         Box::pin(async move {
             match turn.message().text().as_str() {
@@ -54,7 +54,7 @@ async fn an_id_makes_a_task_and_then_means_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_sends_with_one_new_id_one_makes_the_task_and_nothing_is_lost() {
+async fn concurrent_sends_with_one_new_id_create_one_task_and_lose_no_message() {
     let bench = Bench::new(echo()).await;
     for round in 0..20 {
         let mut sends = tokio::task::JoinSet::new();
@@ -67,7 +67,7 @@ async fn of_many_sends_with_one_new_id_one_makes_the_task_and_nothing_is_lost() 
         for sent in sends.join_all().await {
             match sent {
                 Ok(_) => taken += 1,
-                // Who comes after the end is told so.
+                // A send after the end gets an error.
                 Err(error) => assert_eq!(error.kind, ErrorKind::TaskEnded),
             }
         }
@@ -80,7 +80,7 @@ async fn of_many_sends_with_one_new_id_one_makes_the_task_and_nothing_is_lost() 
 }
 
 #[tokio::test]
-async fn an_id_is_its_callers_own() {
+async fn a_task_id_belongs_to_its_caller() {
     let bench = Bench::new(echo()).await;
     let other = Bench { caller: Caller::new("".into(), "other", Scopes::ALL), ..bench.clone() };
     for (who, words) in [(&bench, "one"), (&other, "two")] {
@@ -90,7 +90,7 @@ async fn an_id_is_its_callers_own() {
 }
 
 #[tokio::test]
-async fn where_a_task_is_asked_for_a_direct_answer_ends_it() {
+async fn a_direct_answer_completes_the_task_if_the_caller_asked_for_a_task() {
     let agent = Script::new(|turn| {
         Box::pin(async move {
             turn.reply(vec![Part::text("hi")]).await?;
@@ -101,11 +101,11 @@ async fn where_a_task_is_asked_for_a_direct_answer_ends_it() {
     let task = sent(&bench, named("mine", "hello")).await;
     assert_eq!(task.status.state, TaskState::Completed);
     assert_eq!(task.status.message.as_ref().unwrap().text(), "hi");
-    assert_eq!(bench.get(&task.id).await.unwrap(), task, "it is there for whoever looks");
+    assert_eq!(bench.get(&task.id).await.unwrap(), task, "a later get returns it");
 }
 
 #[tokio::test]
-async fn a_cancel_that_takes_an_ended_task_for_done_returns_it() {
+async fn a_cancel_that_accepts_ended_tasks_returns_the_task() {
     let bench = Bench::new(echo()).await;
     let task = sent(&bench, named("mine", "hello")).await;
     let cancel = CancelTask { id: task.id.clone(), ..CancelTask::default() };
@@ -117,7 +117,7 @@ async fn a_cancel_that_takes_an_ended_task_for_done_returns_it() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_there_is_refused_by_name() {
+async fn an_unknown_agent_is_refused_by_name() {
     let bench = Bench::new(echo()).await;
     let mut send = named("mine", "hello");
     send.agent = Some("script".into());

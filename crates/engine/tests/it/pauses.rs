@@ -1,4 +1,4 @@
-//! Turns that wait for their caller without letting go of what they hold.
+//! Turns that keep their resources while they wait for their caller.
 
 use std::{
     sync::{Arc, Mutex},
@@ -14,7 +14,7 @@ use crate::support::{
     Bench, Script, answer, artifact_text, eventually, failure_reason, profile, say, text,
 };
 
-/// Asks, and goes on with the answer. `held` is dropped with its turn.
+/// Asks, and continues with the answer. `held` is dropped with its turn.
 fn asking(held: oneshot::Sender<()>) -> Script {
     let held = Arc::new(Mutex::new(Some(held)));
     Script::new(move |turn| {
@@ -42,7 +42,7 @@ async fn paused(bench: &Bench) -> Task {
 }
 
 #[tokio::test]
-async fn a_turn_goes_on_with_the_answer_and_with_what_it_held() {
+async fn a_turn_continues_with_the_answer_and_its_resources() {
     let (gone, watched) = oneshot::channel();
     let bench = Bench::new(asking(gone)).await;
     let task = paused(&bench).await;
@@ -51,11 +51,11 @@ async fn a_turn_goes_on_with_the_answer_and_with_what_it_held() {
     assert_eq!(artifact_text(&task, "out"), "heard yes");
     watched.await.unwrap_err();
     let states = task.history.unwrap();
-    assert_eq!(states.len(), 3, "the question is told once: {states:?}");
+    assert_eq!(states.len(), 3, "the question is sent once: {states:?}");
 }
 
 #[tokio::test]
-async fn a_turn_that_waits_hears_of_a_cancel() {
+async fn a_waiting_turn_stops_after_a_cancel() {
     let (gone, watched) = oneshot::channel();
     let bench = Bench::new(asking(gone)).await;
     let task = paused(&bench).await;
@@ -64,7 +64,7 @@ async fn a_turn_that_waits_hears_of_a_cancel() {
 }
 
 #[tokio::test]
-async fn a_turn_that_waits_ends_with_a_task_that_nobody_answered() {
+async fn a_waiting_turn_ends_with_a_task_that_nobody_answered() {
     let (gone, watched) = oneshot::channel();
     let clock = Clock::manual(Timestamp::from_millis(1_000));
     let profile = Profile { paused_timeout: Some(Duration::from_millis(100)), ..profile() };
@@ -84,7 +84,7 @@ async fn a_turn_that_waits_ends_with_a_task_that_nobody_answered() {
 }
 
 #[tokio::test]
-async fn a_turn_that_waits_lets_the_server_go_and_its_task_stays_paused() {
+async fn a_waiting_turn_does_not_delay_a_shutdown_and_its_task_stays_paused() {
     let (gone, watched) = oneshot::channel();
     let bench = Bench::new(asking(gone)).await;
     let task = paused(&bench).await;
@@ -95,7 +95,7 @@ async fn a_turn_that_waits_lets_the_server_go_and_its_task_stays_paused() {
 }
 
 #[tokio::test]
-async fn the_wait_for_the_caller_is_not_the_agents_time() {
+async fn the_wait_for_the_caller_does_not_count_against_timeouts() {
     let agent = Script::new(|turn| {
         Box::pin(async move {
             turn.ask_within_turn(vec![Part::text("may I?")]).await?;
@@ -118,7 +118,7 @@ async fn the_wait_for_the_caller_is_not_the_agents_time() {
 }
 
 #[tokio::test]
-async fn turns_that_wait_leave_their_slots_to_others_up_to_a_limit() {
+async fn waiting_turns_return_their_permits_up_to_a_limit() {
     let agent = Script::new(|turn| {
         Box::pin(async move {
             if turn.message().text() == "ask" {
@@ -143,21 +143,21 @@ async fn turns_that_wait_leave_their_slots_to_others_up_to_a_limit() {
     for _ in 0..2 {
         asked.push(bench.send(say("ask")).await.unwrap());
         let other = bench.send(say("work")).await.unwrap();
-        assert_eq!(other.status.state, TaskState::Completed, "the slot is free");
+        assert_eq!(other.status.state, TaskState::Completed, "the permit is free");
     }
     let turns = || bench.engine.at_work().into_iter().map(|(_, turns)| turns).sum::<usize>();
     eventually(|| async { turns() == 2 }).await;
 
-    // No third one may wait beside them: it keeps the slot.
+    // A third turn may not wait in addition to them: it keeps its running permit.
     asked.push(bench.send(say("ask")).await.unwrap());
     let queued = bench.post(say("work")).await.unwrap();
     assert_eq!(turns(), 3);
     assert_eq!(bench.get(&queued.id).await.unwrap().status.state, TaskState::Submitted);
-    // It has been answered, and the slot is free again.
+    // It was answered, and the permit is free again.
     assert_eq!(answered(&bench, &asked[2]).await, TaskState::Completed);
     eventually(|| async { bench.get(&queued.id).await.unwrap().status.state.is_terminal() }).await;
 
-    // An answer is heard also while all slots are taken.
+    // An answer is read even if all permits are taken.
     let hangs = bench.post(say("hang")).await.unwrap();
     assert_eq!(answered(&bench, &asked[0]).await, TaskState::Completed);
     assert_eq!(answered(&bench, &asked[1]).await, TaskState::Completed);
@@ -172,7 +172,7 @@ async fn answered(bench: &Bench, task: &Task) -> TaskState {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_with_data_also_where_messages_are_text() {
+async fn data_answers_a_question_of_an_agent_that_takes_only_text() {
     let (gone, watched) = oneshot::channel();
     let bench = Bench::new(asking(gone)).await;
     let task = paused(&bench).await;
@@ -189,7 +189,7 @@ async fn a_question_is_answered_with_data_also_where_messages_are_text() {
 }
 
 #[tokio::test]
-async fn what_was_said_before_a_question_is_no_answer_to_it() {
+async fn a_message_before_a_question_does_not_answer_it() {
     let (gate, waited) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (opened, begun) = (Arc::clone(&gate), Arc::clone(&waited));
     let agent = Script::new(move |turn| {
@@ -235,7 +235,7 @@ async fn what_was_said_before_a_question_is_no_answer_to_it() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_read_again_is_not_written() {
+async fn content_that_cannot_be_decoded_again_is_refused() {
     let deep = (0..120).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
     let agent = Script::new(move |turn| {
         let deep = deep.clone();

@@ -1,3 +1,5 @@
+//! Recovery after a crash and after a shutdown, and the timeouts of turns.
+
 use std::{
     sync::{
         Arc,
@@ -14,7 +16,7 @@ use crate::support::{
     reopened, say, text,
 };
 
-/// Runs an agent that hangs after its first words, pulls the plug, and starts again.
+/// Runs an agent that hangs after its first write, aborts the process, and starts again.
 async fn crash(recovery: Recovery) -> (Task, usize) {
     let directory = tempfile::tempdir().unwrap();
     let runs = Arc::new(AtomicUsize::new(0));
@@ -47,7 +49,7 @@ async fn crash(recovery: Recovery) -> (Task, usize) {
     let mut declared = profile();
     declared.recovery = recovery;
     let task = {
-        // A runtime of its own, so that dropping it is as sudden as a crash.
+        // A separate runtime, because dropping it aborts everything, as a crash does.
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let (path, declared, agent) = (directory.path().to_owned(), declared.clone(), agent(true));
         let task = runtime
@@ -73,7 +75,7 @@ async fn crash(recovery: Recovery) -> (Task, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_is_run_again_and_replaces_what_it_had_written() {
+async fn a_repeated_turn_replaces_its_earlier_writes() {
     let (task, runs) = crash(Recovery::Rerun(2)).await;
     assert_eq!(task.status.state, TaskState::Completed);
     assert_eq!(artifact_text(&task, "out"), "one two");
@@ -81,7 +83,7 @@ async fn a_turn_is_run_again_and_replaces_what_it_had_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_is_resumed_after_what_it_had_written() {
+async fn a_resumed_turn_continues_after_its_earlier_writes() {
     let (task, runs) = crash(Recovery::Resume(2)).await;
     assert_eq!(task.status.state, TaskState::Completed);
     assert_eq!(artifact_text(&task, "out"), "one two");
@@ -89,7 +91,7 @@ async fn a_turn_is_resumed_after_what_it_had_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_is_left_when_the_server_stops_goes_on_with_the_next_start() {
+async fn a_suspended_turn_continues_after_the_next_start() {
     let directory = tempfile::tempdir().unwrap();
     let agent = || {
         Script::new(|turn| {
@@ -111,7 +113,7 @@ async fn a_turn_that_is_left_when_the_server_stops_goes_on_with_the_next_start()
     let bench = start(file(directory.path())).await;
     let task = bench.post(say("work")).await.unwrap();
     eventually(|| async { bench.get(&task.id).await.unwrap().artifacts.is_some() }).await;
-    // It would wait for ever for a turn that was not left.
+    // Without a limit: it would never return if the turn were not suspended.
     bench.engine.drain(Duration::MAX).await;
     drop(bench);
     let bench = start(reopened(directory.path()).await).await;
@@ -122,7 +124,7 @@ async fn a_turn_that_is_left_when_the_server_stops_goes_on_with_the_next_start()
 }
 
 #[tokio::test]
-async fn nobody_is_told_to_leave_what_no_later_start_could_know_of() {
+async fn a_turn_on_a_store_in_memory_is_not_suspended() {
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let finished = Arc::new(AtomicUsize::new(0));
     let (waited, counted) = (Arc::clone(&gate), Arc::clone(&finished));
@@ -149,14 +151,14 @@ async fn nobody_is_told_to_leave_what_no_later_start_could_know_of() {
 }
 
 #[tokio::test]
-async fn who_leaves_while_nobody_stops_has_given_up() {
+async fn a_turn_that_suspends_without_a_shutdown_fails() {
     let agent = Script::new(|_| Box::pin(async { Err(AgentError::Suspended) }));
     let task = Bench::new(agent).await.send(say("work")).await.unwrap();
     assert_eq!(task.status.state, TaskState::Failed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_may_not_be_repeated_fails_and_says_why() {
+async fn a_turn_that_may_not_be_repeated_fails_with_a_reason() {
     for recovery in [Recovery::Fail, Recovery::Rerun(1)] {
         let (task, runs) = crash(recovery).await;
         assert_eq!(task.status.state, TaskState::Failed);
@@ -166,9 +168,9 @@ async fn a_turn_that_may_not_be_repeated_fails_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_is_run_again_replaces_only_what_it_had_added() {
+async fn a_repeated_turn_keeps_the_artifacts_of_earlier_turns() {
     let directory = tempfile::tempdir().unwrap();
-    // The second turn adds too little for a snapshot, and still belongs to what was there before.
+    // The second turn writes too little for a snapshot.
     let agent = |hangs: bool| {
         Script::new(move |turn| {
             Box::pin(async move {
@@ -249,16 +251,16 @@ async fn a_silent_turn_and_a_long_one_both_end_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_slot_is_held_until_a_cancelled_agent_is_gone() {
+async fn a_permit_is_held_until_a_cancelled_agent_has_stopped() {
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let running = Arc::new(AtomicUsize::new(0));
     let (waited, counted) = (Arc::clone(&gate), Arc::clone(&running));
     let agent = Script::new(move |turn| {
         let (gate, running) = (Arc::clone(&waited), Arc::clone(&counted));
         Box::pin(async move {
-            assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "there is one slot");
+            assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "there is one permit");
             turn.cancelled().cancelled().await;
-            gate.acquire().await.unwrap().forget(); // takes its time to clean up
+            gate.acquire().await.unwrap().forget(); // a slow cleanup
             running.fetch_sub(1, Ordering::SeqCst);
             Err(AgentError::Stopped)
         })
@@ -276,13 +278,13 @@ async fn a_slot_is_held_until_a_cancelled_agent_is_gone() {
     assert_eq!(state(second.id.clone()).await, TaskState::Submitted);
     gate.add_permits(1);
     eventually(|| async { state(second.id.clone()).await == TaskState::Working }).await;
-    // Its turn begins a moment after its state shows it.
+    // Its turn begins after its state has changed.
     eventually(|| async { running.load(Ordering::SeqCst) == 1 }).await;
     assert_eq!(state(second.id).await, TaskState::Working);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_that_cannot_be_read_does_not_hold_up_the_others() {
+async fn a_task_that_cannot_be_read_does_not_block_the_others() {
     let directory = tempfile::tempdir().unwrap();
     let waits = || {
         Script::new(|turn| {

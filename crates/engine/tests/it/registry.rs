@@ -1,4 +1,4 @@
-//! Agents that are registered and removed while the engine runs.
+//! Agents that are registered and removed at run time.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ async fn an_agent_that_is_registered_at_run_time_works_on_tasks() {
     let names: Vec<_> =
         bench.engine.profiles().iter().map(|known| known.name.to_string()).collect();
     assert_eq!(names, ["late", "script"]);
-    // The second one waits in the store for the dispatcher of the new agent.
+    // The second task waits in the store for the dispatcher of the new agent.
     for _ in 0..2 {
         assert_eq!(late.send(say("hi")).await.unwrap().status.state, TaskState::Completed);
     }
@@ -78,14 +78,14 @@ async fn the_queued_tasks_of_a_removed_agent_wait_are_rejected_or_fail() {
         assert_eq!(refused.kind, ErrorKind::AgentUnavailable);
         let refused = bench.post(answer(&running, "more")).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::AgentUnavailable);
-        // A turn that runs is not cut off.
+        // A running turn continues.
         gate.add_permits(1);
         eventually(|| async {
             late.get(&running.id).await.unwrap().status.state == TaskState::Completed
         })
         .await;
 
-        // The name can be used again, and a task that waited begins.
+        // The name can be used again, and a waiting task begins.
         gate.add_permits(1);
         bench.engine.register(named("late"), gated(&gate)).unwrap();
         if queued == QueuedTasks::Wait {

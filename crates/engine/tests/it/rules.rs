@@ -1,7 +1,7 @@
-//! Random commands against the rules: no sequence of them leads to an illegal history.
+//! Property tests of the rules: no sequence of commands leads to an illegal history.
 
 use herald_engine::{
-    rules::{Chunk, Command, Limits, Record, apply, decide, within},
+    rules::{Chunk, Command, Record, TaskLimits, apply, decide, within},
     store::MemberId,
 };
 use herald_protocol::{TaskState, Timestamp};
@@ -24,7 +24,7 @@ fn after(commands: impl IntoIterator<Item = Command>) -> Record {
     let now = Timestamp::from_millis(0);
     let mut record = Record::new("t".into(), "c".into(), "a".into(), false, now);
     for command in commands {
-        let decision = decide(&record, command, &Limits::default(), now).unwrap();
+        let decision = decide(&record, command, &TaskLimits::default(), now).unwrap();
         record.run = decision.run;
         if let Some(event) = decision.event {
             apply(&mut record, event, 10);
@@ -95,7 +95,7 @@ fn a_turn_that_ends_with_a_question_leaves_it_to_the_unread_message() {
     let now = Timestamp::from_millis(0);
     for state in TaskState::ALL.into_iter().filter(|state| !state.is_interrupted()) {
         let ask = Command::Ask(state, None, None);
-        decide(&after(at_work()), ask, &Limits::default(), now).unwrap_err();
+        decide(&after(at_work()), ask, &TaskLimits::default(), now).unwrap_err();
     }
 }
 
@@ -121,8 +121,8 @@ fn a_question_expires_only_if_it_is_still_the_same() {
 fn the_times_of_a_task_never_run_backwards() {
     let record = after(reported(LIVING, TaskState::Working));
     let at = |millis| Timestamp::from_millis(millis);
-    let decision = decide(&record, receive(None), &Limits::default(), at(-5_000)).unwrap();
-    let mut next = record.clone();
+    let decision = decide(&record, receive(None), &TaskLimits::default(), at(-5_000)).unwrap();
+    let mut next = record;
     apply(&mut next, decision.event.unwrap(), 10);
     assert_eq!(next.task.status.timestamp, Some(at(0)));
 }
@@ -162,7 +162,7 @@ proptest! {
         commands in proptest::collection::vec(command(), 1..60),
         hidden in any::<bool>(),
     ) {
-        let limits = Limits { events: 40, bytes: 4_000, unread: 4 };
+        let limits = TaskLimits { events: 40, bytes: 4_000, unread: 4 };
         let now = Timestamp::from_millis(0);
         let mut record = Record::new("t".into(), "c".into(), "a".into(), hidden, now);
         let mut ended = None;
@@ -175,7 +175,7 @@ proptest! {
             if decision.limited && within(&record, 10, &limits).is_err() {
                 continue;
             }
-            assert!(decision.run.epoch >= record.run.epoch, "a claim never goes back");
+            assert!(decision.run.epoch >= record.run.epoch, "the epoch never decreases");
             if decision.event.is_none() && decision.run != record.run {
                 assert!(decision.run.epoch > record.run.epoch, "{command:?} keeps the version");
             }
@@ -201,7 +201,7 @@ proptest! {
                 assert!(!record.run.is_active(), "nothing is left to do");
             }
             assert!(record.run.unread.len() <= limits.unread);
-            assert!(record.head <= limits.events + 2, "only words that end a task go past it");
+            assert!(record.head <= limits.events + 2, "only events that end a task exceed the limit");
             let ids: Vec<_> = record.task.artifacts.iter().flatten().map(|a| &a.artifact_id).collect();
             let unique: std::collections::HashSet<_> = ids.iter().collect();
             assert_eq!(ids.len(), unique.len());

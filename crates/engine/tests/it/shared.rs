@@ -17,7 +17,7 @@ use crate::support::{
     Bench, Running, Script, answer, artifact_text, eventually, profile, rest, say, text,
 };
 
-/// Which engine ran which task, in the order of the runs.
+/// The engines that ran each task, in the order of the runs.
 type Runs = Arc<Mutex<HashMap<TaskId, Vec<&'static str>>>>;
 
 fn script(
@@ -86,7 +86,7 @@ async fn no_turn_is_failed_or_run_twice_and_every_reader_sees_everything() {
             let (here, there) = (here.clone(), there.clone());
             sends.spawn(async move {
                 let task = here.post(say("go")).await.unwrap();
-                // Followed where it was not sent.
+                // Followed on the other engine.
                 let mut stream = there.subscribe(&task.id, Some(0)).await.unwrap();
                 let items = rest(&mut stream).await;
                 let numbers: Vec<_> = items.iter().map(|(seq, _)| *seq).collect();
@@ -103,7 +103,7 @@ async fn no_turn_is_failed_or_run_twice_and_every_reader_sees_everything() {
                 task.id
             });
         }
-        // Agents come and go on either engine meanwhile.
+        // Meanwhile agents are registered and removed on both engines.
         for round in 0..10 {
             let bench = if round % 2 == 0 { &one } else { &two };
             let name = format!("extra-{round}");
@@ -185,7 +185,7 @@ async fn the_turns_of_a_dead_engine_are_taken_over_and_its_writes_refused() {
     let store = Arc::new(Flaky::new().unwrap());
     let clock = Clock::manual(Timestamp::from_millis(1_700_000_000_000));
     let (runs, gate) = (Runs::default(), Arc::new(Semaphore::new(0)));
-    // Engine one sends no heartbeats, as if it were stopped; its agent is stuck meanwhile.
+    // Engine one sends no heartbeats, as if it were stopped, and its agent hangs.
     let silent = Settings { heartbeat_every: Duration::from_secs(3600), ..Settings::default() };
     let (waits, refused) = (Arc::clone(&gate), Arc::new(Mutex::new(None)));
     let outcome = Arc::clone(&refused);
@@ -228,7 +228,7 @@ async fn the_turns_of_a_dead_engine_are_taken_over_and_its_writes_refused() {
     eventually(|| std::future::ready(refused.lock().unwrap().is_some())).await;
     assert!(refused.lock().unwrap().take().unwrap().is_err(), "its write is refused");
     assert_eq!(artifact_text(&two.get(&task.id).await.unwrap(), "out"), "second");
-    // With its next heartbeat it joins again and works on.
+    // With its next heartbeat it joins again and claims tasks.
     one.engine.heartbeat().await.unwrap();
     gate.add_permits(1);
     let next = one.send(say("again")).await.unwrap();
@@ -286,7 +286,7 @@ async fn tasks_of_an_agent_that_only_the_other_engine_serves_are_left_alone() {
     let other = Script::new(|_| Box::pin(async { Ok(()) }));
     let two = engine(&store, other, profile(), settings, &clock).await;
     let (running, waiting) = (one.post(say("a")).await.unwrap(), one.post(say("b")).await.unwrap());
-    // Several sweeps of both engines, one of which is the leader.
+    // Several sweeps of both engines; one of the engines is the leader.
     let sweeps = tokio::time::Instant::now() + Duration::from_millis(200);
     eventually(|| std::future::ready(tokio::time::Instant::now() > sweeps)).await;
     assert_eq!(two.get(&waiting.id).await.unwrap().status.state, TaskState::Submitted);
@@ -297,7 +297,7 @@ async fn tasks_of_an_agent_that_only_the_other_engine_serves_are_left_alone() {
         })
         .await;
     }
-    // Once nobody serves it, its tasks fail.
+    // Once no engine serves the agent, its tasks fail.
     let last = one.post(say("c")).await.unwrap();
     one.engine.drain(Duration::from_millis(10)).await;
     eventually(|| async { two.get(&last.id).await.unwrap().status.state == TaskState::Failed })
@@ -318,5 +318,5 @@ async fn a_caller_waits_for_a_slow_write_only_so_long_and_the_write_goes_on() {
     store.delay_appends(Duration::ZERO);
     let task = bench.send(message).await.unwrap();
     assert_eq!(task.status.state, TaskState::Completed);
-    assert_eq!(task.history.unwrap().len(), 1, "the message was taken once");
+    assert_eq!(task.history.unwrap().len(), 1, "the message was stored once");
 }

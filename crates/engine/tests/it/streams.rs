@@ -1,3 +1,5 @@
+//! Streams: order, resumption and end.
+
 use std::sync::Arc;
 
 use herald_engine::AgentError;
@@ -74,7 +76,7 @@ async fn a_finished_task_is_followed_only_with_a_cursor() {
 }
 
 #[tokio::test]
-async fn a_reader_that_sleeps_through_five_thousand_events_gets_all_of_them() {
+async fn a_reader_that_falls_five_thousand_events_behind_gets_all_of_them() {
     let bench = Bench::new(chunks(5_000)).await;
     let mut sleeper = bench.stream(say("go")).await.unwrap();
     let id = sleeper.task_id().clone();
@@ -107,7 +109,7 @@ async fn every_reader_sees_the_same_events_whenever_it_joins_and_whoever_leaves(
             let Ok(mut stream) = bench.subscribe(&id, None).await else { return Vec::new() };
             if index % 4 == 0 {
                 stream.next().await.unwrap();
-                return Vec::new(); // leaves early, and nobody else notices
+                return Vec::new(); // leaves early, without effect on the others
             }
             rest(&mut stream).await
         });
@@ -118,7 +120,11 @@ async fn every_reader_sees_the_same_events_whenever_it_joins_and_whoever_leaves(
         let joined = usize::try_from(items[0].0).unwrap();
         assert_eq!(items[1..], whole[joined..], "joined at {joined}");
         let seen = artifact_text(snapshot, "out").split_whitespace().count();
-        assert_eq!(seen, joined.saturating_sub(2), "the snapshot is exactly as old as its number");
+        assert_eq!(
+            seen,
+            joined.saturating_sub(2),
+            "the snapshot has all events up to its sequence number"
+        );
     }
 }
 
@@ -146,7 +152,7 @@ async fn a_send_stream_ends_at_a_question_and_stays_open_for_credentials() {
     assert!(
         matches!(&items.last().unwrap().1, StreamEvent::StatusUpdate(update) if update.status.state == TaskState::InputRequired)
     );
-    // A subscription stays open through the question, and ends with the task.
+    // A subscription stays open during the question and ends with the task.
     let task = bench.get(asking.task_id()).await.unwrap();
     let mut watching = bench.subscribe(&task.id, None).await.unwrap();
     gate.add_permits(1);
@@ -167,7 +173,7 @@ async fn a_send_stream_ends_at_a_question_and_stays_open_for_credentials() {
     assert_eq!(states, [TaskState::Working, TaskState::AuthRequired, TaskState::Completed]);
 }
 
-/// Cancel and completion race; whoever wins, every view tells the same story.
+/// Cancel and completion race; every reader sees the same result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_races_of_cancel_and_complete_leave_no_disagreement() {
     let bench = Bench::new(Script::new(|turn| {
@@ -211,10 +217,10 @@ async fn a_thousand_races_of_cancel_and_complete_leave_no_disagreement() {
                     TaskState::Completed
                 }
             };
-            assert_eq!(terminal, [expected], "one end, and the one the response told");
+            assert_eq!(terminal, [expected], "one end, which is the one in the response");
             assert_eq!(bench.get(&id).await.unwrap().status.state, expected);
             let replay = rest(&mut bench.subscribe(&id, Some(1)).await.unwrap()).await;
-            assert_eq!(replay[..], items[1..], "the log tells what the stream told");
+            assert_eq!(replay[..], items[1..], "the log has the events of the stream");
             expected
         });
     }

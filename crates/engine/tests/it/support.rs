@@ -1,4 +1,4 @@
-//! Test bench: an engine with a caller and a route.
+//! Test bench: an engine, a caller and a route.
 
 use std::{fmt, future::Future, path::Path, pin::Pin, sync::Arc};
 
@@ -56,7 +56,7 @@ impl Agent for Script {
     }
 }
 
-/// An engine, a caller, and short words for what callers do.
+/// An engine and a caller, with one method per operation.
 #[derive(Debug, Clone)]
 pub(crate) struct Bench {
     pub(crate) engine: Engine,
@@ -92,7 +92,7 @@ impl Bench {
         bench
     }
 
-    /// An engine that answers calls and has not looked yet at what an earlier life left.
+    /// An engine that answers calls but has not started its dispatchers.
     pub(crate) fn idle(
         store: Arc<dyn Store>,
         agent: Script,
@@ -116,7 +116,7 @@ impl Bench {
         }
     }
 
-    /// Sends and does not wait.
+    /// Sends without waiting for the outcome.
     pub(crate) async fn post(&self, message: Message) -> Result<Task, Error> {
         let mut send = SendMessage { message, ..SendMessage::default() };
         send.configuration.return_immediately = true;
@@ -170,7 +170,7 @@ fn task(reply: Result<Reply, Error>) -> Result<Task, Error> {
     }
 }
 
-/// A message of the user under a fresh id.
+/// A message of the user with a new id.
 pub(crate) fn say(text: &str) -> Message {
     Message {
         message_id: uuid::Uuid::now_v7().to_string().into(),
@@ -180,7 +180,7 @@ pub(crate) fn say(text: &str) -> Message {
     }
 }
 
-/// The same, to a task.
+/// A message of the user to a task.
 pub(crate) fn answer(task: &Task, text: &str) -> Message {
     Message { task_id: Some(task.id.clone()), ..say(text) }
 }
@@ -189,14 +189,14 @@ pub(crate) fn text(id: &str, text: impl Into<String>) -> Artifact {
     Artifact { artifact_id: id.into(), parts: vec![Part::text(text)], ..Artifact::default() }
 }
 
-/// An artifact's text, its parts joined.
+/// The text of an artifact, all parts joined.
 pub(crate) fn artifact_text(task: &Task, id: &str) -> String {
     let artifacts = task.artifacts.as_deref().unwrap_or_default();
     let artifact = artifacts.iter().find(|artifact| artifact.artifact_id.as_str() == id);
     artifact.map(|found| found.parts.iter().filter_map(Part::as_text).collect()).unwrap_or_default()
 }
 
-/// Everything a stream still has, with sequence numbers.
+/// All further items of a stream, with their sequence numbers.
 pub(crate) async fn rest(stream: &mut Subscription) -> Vec<(u64, StreamEvent)> {
     let mut items = Vec::new();
     while let Some(item) = stream.next().await.unwrap() {
@@ -210,7 +210,7 @@ pub(crate) fn file(directory: &Path) -> Arc<dyn Store> {
     Arc::new(Sqlite::open(&directory.join("test.db"), Options::default()).unwrap())
 }
 
-/// The same, once the last thread of an earlier life has let go of its lock.
+/// Opens the store again, once the threads of the earlier process have released its lock.
 pub(crate) async fn reopened(directory: &Path) -> Arc<dyn Store> {
     let mut opened = None;
     eventually(|| {
@@ -221,7 +221,7 @@ pub(crate) async fn reopened(directory: &Path) -> Arc<dyn Store> {
     Arc::new(opened.unwrap())
 }
 
-/// Runs one life of an engine on a runtime of its own, and ends it as suddenly as a crash.
+/// Runs an engine on its own runtime and aborts it, as a crash does.
 pub(crate) async fn crashed<T: Send + 'static>(
     life: impl Future<Output = T> + Send + 'static,
 ) -> T {
@@ -238,7 +238,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(mut condition: impl FnM
     }
 }
 
-/// The reason for programs in the status of a failed task.
+/// The failure reason in the status of a task.
 pub(crate) fn failure_reason(status: &TaskStatus) -> String {
     let metadata = status.message.as_ref().unwrap().metadata.as_ref().unwrap();
     metadata.get("reason").unwrap()

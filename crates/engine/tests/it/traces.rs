@@ -12,7 +12,7 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 type Seen = Arc<Mutex<Vec<Option<TraceContext>>>>;
 
-/// Notes the trace of every turn, and holds it until the gate opens.
+/// Records the trace context of every turn, and holds the turn until the gate opens.
 fn agent(seen: &Seen, gate: &Arc<Semaphore>) -> Script {
     let (seen, gate) = (Arc::clone(seen), Arc::clone(gate));
     Script::new(move |turn| {
@@ -41,14 +41,14 @@ fn tracing() -> Settings {
 
 #[track_caller]
 fn is_child(context: Option<&TraceContext>) {
-    let context = context.expect("the turn has a place in a trace");
+    let context = context.expect("the turn has a trace context");
     assert_eq!((context.trace, context.sampled), (parent().trace, true));
-    assert_ne!(context.span, parent().span, "it is a span of its own");
+    assert_ne!(context.span, parent().span, "it is a new span");
     assert_eq!(context.state, parent().state);
 }
 
 #[tokio::test]
-async fn without_tracing_an_agent_gets_what_its_caller_sent() {
+async fn without_tracing_an_agent_gets_the_trace_context_of_its_caller() {
     let (seen, gate) = (Seen::default(), Arc::new(Semaphore::new(2)));
     let bench = Bench::new(agent(&seen, &gate)).await;
     bench.call(traced(say("traced"))).await.unwrap();
@@ -58,31 +58,31 @@ async fn without_tracing_an_agent_gets_what_its_caller_sent() {
 }
 
 #[tokio::test]
-async fn a_turn_is_a_span_below_its_message_also_after_a_queue() {
+async fn a_queued_turn_is_a_span_below_its_message() {
     let (seen, gate) = (Seen::default(), Arc::new(Semaphore::new(0)));
     let bench = Bench::with(agent(&seen, &gate), profile(), tracing()).await;
     let first = bench.post(say("untraced")).await.unwrap();
     eventually(|| async { seen.lock().unwrap().len() == 1 }).await;
-    // It waits for the turn that is under way.
+    // It waits for the running turn.
     bench.call(traced(answer(&first, "traced"))).await.unwrap();
     gate.add_permits(2);
     eventually(|| async { seen.lock().unwrap().len() == 2 }).await;
     let seen = seen.lock().unwrap();
     let root = seen[0].as_ref().unwrap();
     assert_ne!(root.trace, parent().trace, "a message without a trace begins one");
-    assert!(!root.sampled, "none of the new traces is to be recorded");
+    assert!(!root.sampled, "no new trace is sampled");
     is_child(seen[1].as_ref());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_is_run_again_after_a_crash_is_in_the_same_trace() {
+async fn a_repeated_turn_belongs_to_the_same_trace() {
     let directory = tempfile::tempdir().unwrap();
     let (seen, gate) = (Seen::default(), Arc::new(Semaphore::new(0)));
     let life = |agent| {
         let path = directory.path().to_owned();
         async move { Bench::on(file(&path), agent, profile(), tracing(), Clock::system()).await }
     };
-    // A runtime of its own, so that dropping it is as sudden as a crash.
+    // A separate runtime, because dropping it aborts everything, as a crash does.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (first, noted) = (life(agent(&seen, &gate)), Arc::clone(&seen));
     runtime
@@ -105,5 +105,5 @@ async fn a_turn_that_is_run_again_after_a_crash_is_in_the_same_trace() {
     let seen = seen.lock().unwrap();
     is_child(seen[0].as_ref());
     is_child(seen[1].as_ref());
-    assert_ne!(seen[0], seen[1], "each attempt is a span of its own");
+    assert_ne!(seen[0], seen[1], "each attempt is a new span");
 }

@@ -1,4 +1,4 @@
-//! Changes between the members of one process.
+//! Notifications of changes between the members of one process.
 
 use herald_engine::store::{
     Append, Change, MemberId, MemberKind, Store, flaky::Flaky, sqlite::Sqlite,
@@ -21,7 +21,7 @@ async fn a_store_is_shared_only_if_two_nodes_live_at_once() {
 }
 
 #[tokio::test]
-async fn a_change_is_told_before_its_writer_goes_on_unless_it_is_lost() {
+async fn a_change_is_published_before_its_append_returns_unless_it_is_dropped() {
     let store = Flaky::new().unwrap();
     for member in [ME, OTHER] {
         store.join(member, MemberKind::Node, "first node").await.unwrap();

@@ -1,7 +1,9 @@
+//! Disk use: the write-ahead log, a full disk, transactions.
+
 use std::{fs, sync::Arc};
 
 use herald_engine::store::{
-    Append, Kind, Loaded, Retention, Store, StoreError, Version,
+    Append, Kind, Loaded, Retention, Store, StoreError, TaskVersion,
     sqlite::{Options, Sqlite},
 };
 use herald_protocol::TaskState;
@@ -30,14 +32,14 @@ async fn the_write_ahead_log_stays_below_its_cap() {
         writers.join_all().await;
         largest = largest.max(fs::metadata(directory.path().join("herald.db-wal")).unwrap().len());
     }
-    // 40 MB went through it. A transaction may begin just below the cap.
+    // 40 MB were written. A transaction may begin just below the cap.
     assert!(largest < cap + (2 << 20), "{largest}");
     let size = fs::metadata(&path).unwrap().len();
     assert!(size > 30 << 20, "{size}");
 }
 
 #[tokio::test]
-async fn what_was_said_last_is_known_after_a_restart() {
+async fn the_last_events_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("herald.db");
     let mut said = task("t", b"begun".to_vec());
@@ -49,7 +51,7 @@ async fn what_was_said_last_is_known_after_a_restart() {
     store.append(said.clone()).await.unwrap();
     said.events = vec![(Kind::Artifact, "chunk".into())];
     for head in 1..4 {
-        said.expect = Version::new(head, 0);
+        said.expect = TaskVersion::new(head, 0);
         said.header.bytes += 5;
         store.append(said.clone()).await.unwrap();
     }
@@ -58,12 +60,12 @@ async fn what_was_said_last_is_known_after_a_restart() {
     assert_eq!(store.append(said.clone()).await, Err(StoreError::Conflict));
     let loaded = store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
     assert_eq!((loaded.head, loaded.header), (4, said.header.clone()));
-    said.expect = Version::new(4, 0);
+    said.expect = TaskVersion::new(4, 0);
     assert_eq!(store.append(said).await, Ok(5));
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_writes_until_there_is_room() {
+async fn a_full_disk_refuses_writes_until_space_is_free() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("herald.db");
     let store = open(&path).await;
@@ -72,7 +74,7 @@ async fn a_full_disk_refuses_writes_until_there_is_room() {
     let refused = store.append(task("refused", vec![b'x'; 200_000])).await;
     assert!(is_unavailable(&refused), "{refused:?}");
     assert!(is_unavailable(&store.probe().await));
-    // Reading goes on, and of what was refused nothing is left.
+    // Reads still work, and the refused write left nothing behind.
     assert!(has(&store, "before").await);
     assert!(!has(&store, "refused").await);
 
@@ -85,7 +87,7 @@ async fn a_full_disk_refuses_writes_until_there_is_room() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn everybody_in_a_failed_transaction_is_told() {
+async fn every_caller_of_a_failed_transaction_gets_an_error() {
     let store = Arc::new(joined(Sqlite::memory().unwrap()).await);
     store.append(task("before", vec![])).await.unwrap();
     store.limit_pages(1);
@@ -93,7 +95,7 @@ async fn everybody_in_a_failed_transaction_is_told() {
     for number in 0..100 {
         let store = Arc::clone(&store);
         writers.spawn(async move {
-            // A new owner each: the writer must not remember any of them.
+            // A new owner each time: the writer must cache none of them.
             let mut append = task("t", vec![b'x'; 20_000]);
             append.key.owner.principal = number.to_string().into();
             let refused = store.append(append.clone()).await;
@@ -157,8 +159,8 @@ async fn two_appends_of_one_task_fit_in_one_transaction() {
     let store = joined(Sqlite::memory().unwrap()).await;
     let first = task("t", vec![]);
     let events = vec![(Kind::Artifact, bytes::Bytes::new())];
-    let second = Append { expect: Version::new(1, 0), events, ..task("t", vec![]) };
-    let third = Append { expect: Version::new(2, 0), ..second.clone() };
+    let second = Append { expect: TaskVersion::new(1, 0), events, ..task("t", vec![]) };
+    let third = Append { expect: TaskVersion::new(2, 0), ..second.clone() };
     let (a, b, c) = tokio::join!(store.append(first), store.append(second), store.append(third));
     assert_eq!((a, b, c), (Ok(1), Ok(2), Ok(3)));
 }

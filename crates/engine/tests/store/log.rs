@@ -3,7 +3,7 @@
 use herald_engine::{
     Clock,
     store::{
-        Actor, Append, Retention, Snapshot, Store, Version,
+        Actor, Append, Retention, Snapshot, Store, TaskVersion,
         sqlite::{Options, Sqlite},
     },
 };
@@ -32,14 +32,14 @@ async fn an_event_has_the_time_of_its_commit() {
     store.append(begun.clone()).await.unwrap();
     clock.set(Timestamp::from_millis(2000));
     store.append(task("between", Vec::new())).await.unwrap();
-    // A write without an event is no commit of events.
+    // A write without an event has no commit time.
     clock.set(Timestamp::from_millis(3000));
     store.probe().await.unwrap();
     begun.header.run.epoch = 1;
-    let claim = Append { expect: Version::new(2, 0), events: Vec::new(), ..begun };
+    let claim = Append { expect: TaskVersion::new(2, 0), events: Vec::new(), ..begun };
     store.append(claim).await.unwrap();
     clock.set(Timestamp::from_millis(4000));
-    let mut end = Append { expect: Version::new(2, 1), ..task("first", Vec::new()) };
+    let mut end = Append { expect: TaskVersion::new(2, 1), ..task("first", Vec::new()) };
     end.snapshot = Some(Snapshot { seq: 3, ..Snapshot::default() });
     store.append(end).await.unwrap();
     drop(store);
@@ -56,7 +56,7 @@ async fn retention_leaves_no_times_and_causes_behind() {
     for number in 0..20 {
         let mut append = task(&format!("t{number}"), Vec::new());
         if number % 5 == 0 {
-            // It waits for its caller, and stays.
+            // It waits for its caller, so retention keeps it.
             append.header.state = TaskState::InputRequired;
             append.snapshot = None;
         }

@@ -1,6 +1,6 @@
-//! The SQLite store keeps the promises of the trait, and some of its own.
+//! Tests of the SQLite store: the conformance suite, and its own guarantees.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 mod changes;
 mod disk;
@@ -13,13 +13,13 @@ use std::{path::Path, sync::Arc};
 use bytes::Bytes;
 use herald_engine::store::{
     Actor, Append, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store,
-    StoreError, Version, conformance,
+    StoreError, TaskVersion, conformance,
     sqlite::{Options, Sqlite},
 };
 use herald_protocol::{TaskState, Timestamp};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_store_in_a_file_keeps_every_promise() {
+async fn a_store_in_a_file_passes_the_conformance_suite() {
     let directory = tempfile::tempdir().unwrap();
     let mut stores = 0..;
     let path = std::sync::Mutex::new(|| directory.path().join(stores.next().unwrap().to_string()));
@@ -31,7 +31,7 @@ async fn a_store_in_a_file_keeps_every_promise() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_store_in_memory_keeps_every_promise() {
+async fn a_store_in_memory_passes_the_conformance_suite() {
     conformance::run(async || Sqlite::memory().unwrap()).await;
 }
 
@@ -58,7 +58,7 @@ async fn two_nodes_share_a_store_in_memory() {
 
 const ME: MemberId = MemberId(0x11);
 
-/// A database that nobody has joined yet.
+/// A database without members.
 fn bare(path: &Path) -> Sqlite {
     Sqlite::open(path, Options::default()).unwrap()
 }
@@ -76,7 +76,7 @@ fn key(task: &str) -> Key {
     Key { owner: Owner { tenant: "acme".into(), principal: "ann".into() }, task: task.into() }
 }
 
-/// A task that is over with its first event.
+/// A task that ends with its first event.
 fn task(name: &str, body: Vec<u8>) -> Append {
     let now = Timestamp::from_millis(1_700_000_000_000);
     let header = Header {
@@ -93,7 +93,7 @@ fn task(name: &str, body: Vec<u8>) -> Append {
     let snapshot = Some(Snapshot { seq: 1, ..Snapshot::default() });
     Append {
         key: key(name),
-        expect: Version::default(),
+        expect: TaskVersion::default(),
         fence: None,
         writer: ME,
         header,

@@ -1,3 +1,5 @@
+//! Opening of databases: locks, damage, permissions and migrations.
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -5,7 +7,7 @@ use std::{
 
 use herald_engine::store::{
     Append, Dedup, Due, FeedQuery, MemberId, Retention, Run, Scope, Snapshot, Store, StoreError,
-    Version,
+    TaskVersion,
     sqlite::{OpenError, Options, Sqlite},
 };
 use herald_protocol::TaskState;
@@ -14,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::{bare, has, is_unavailable, key, open, task};
 
-fn place() -> (TempDir, PathBuf) {
+fn temp_database() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("herald.db");
     (directory, path)
@@ -28,8 +30,8 @@ fn refusal(path: &Path) -> OpenError {
 }
 
 #[tokio::test]
-async fn a_reopened_store_has_everything() {
-    let (_directory, path) = place();
+async fn a_reopened_store_has_all_tasks() {
+    let (_directory, path) = temp_database();
     let dedup = Dedup { key: [1; 32], content: [2; 32] };
     let store = open(&path).await;
     let secret = store.secret();
@@ -39,7 +41,10 @@ async fn a_reopened_store_has_everything() {
     store.append(Append { dedup: Some(dedup.clone()), ..task("keyed", vec![]) }).await.unwrap();
     let before = store.load(&key("t7"), None, u64::MAX).await;
     drop(store);
-    assert!(!path.with_file_name("herald.db-wal").exists(), "a clean end leaves no log behind");
+    assert!(
+        !path.with_file_name("herald.db-wal").exists(),
+        "a clean shutdown removes the write-ahead log"
+    );
 
     let store = open(&path).await;
     assert_eq!(store.secret(), secret);
@@ -49,13 +54,13 @@ async fn a_reopened_store_has_everything() {
 }
 
 #[tokio::test]
-async fn appends_that_were_queued_are_written_before_the_store_is_gone() {
-    let (_directory, path) = place();
+async fn queued_appends_are_written_before_the_store_closes() {
+    let (_directory, path) = temp_database();
     let store = open(&path).await;
     let mut sent = Vec::new();
     for number in 0..100 {
         let mut append = Box::pin(store.append(task(&format!("t{number}"), vec![])));
-        // Queued by the first poll; nobody waits for the outcome.
+        // Queued by the first poll; the result is not awaited.
         let waiting = std::future::poll_fn(|context| {
             std::task::Poll::Ready(append.as_mut().poll(context).is_pending())
         });
@@ -69,8 +74,8 @@ async fn appends_that_were_queued_are_written_before_the_store_is_gone() {
 }
 
 #[test]
-fn a_second_process_is_refused_until_the_first_has_gone() {
-    let (_directory, path) = place();
+fn a_second_process_is_refused_until_the_first_has_ended() {
+    let (_directory, path) = temp_database();
     let first = bare(&path);
     let error = refusal(&path);
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
@@ -81,16 +86,16 @@ fn a_second_process_is_refused_until_the_first_has_gone() {
 
 #[test]
 fn a_lock_that_is_released_within_two_seconds_is_waited_for() {
-    let (_directory, path) = place();
-    // A process between clone and exec holds the lock of the server that was killed.
+    let (_directory, path) = temp_database();
+    // A child between clone and exec still holds the lock of the killed server.
     let held = fs::File::create(path.with_file_name("herald.db.lock")).unwrap();
     held.lock().unwrap();
     let (opened, wait) = std::sync::mpsc::channel::<()>();
     let release = std::thread::spawn(move || {
-        // It has the lock for as long as it wants, whatever is opened meanwhile.
+        // As long as it holds the lock, no other process can open the database.
         let is_early = wait.recv_timeout(std::time::Duration::from_millis(300)).is_ok();
         drop(held);
-        assert!(!is_early, "it was opened while another had the lock");
+        assert!(!is_early, "it was opened while another process had the lock");
     });
     bare(&path);
     let _ = opened.send(());
@@ -99,7 +104,7 @@ fn a_lock_that_is_released_within_two_seconds_is_waited_for() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn the_files_of_a_database_are_for_their_owner_only() {
+async fn only_their_owner_can_read_the_files_of_a_database() {
     use std::os::unix::fs::PermissionsExt;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let set = |path: &Path, mode| {
@@ -108,14 +113,14 @@ async fn the_files_of_a_database_are_for_their_owner_only() {
     let files = |path: &Path| {
         ["", "-wal", "-shm", ".lock"].map(|end| PathBuf::from(format!("{}{end}", path.display())))
     };
-    let (directory, path) = place();
+    let (directory, path) = temp_database();
     set(directory.path(), 0o755);
     let store = open(&path).await;
     store.append(task("one", vec![])).await.unwrap();
     for file in files(&path) {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
     }
-    assert_eq!(mode(directory.path()), 0o755, "the directory is somebody else's to set");
+    assert_eq!(mode(directory.path()), 0o755, "the mode of an existing directory is not changed");
     // Files of an earlier version that was killed.
     let crashed = directory.path().join("crashed.db");
     for (from, to) in files(&path).iter().zip(files(&crashed)) {
@@ -129,7 +134,7 @@ async fn the_files_of_a_database_are_for_their_owner_only() {
     for file in files(&crashed) {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
     }
-    // A directory that the store makes itself.
+    // A directory that the store creates.
     let below = directory.path().join("new/er");
     drop(open(&below.join("herald.db")).await);
     assert_eq!(mode(&below), 0o700);
@@ -149,7 +154,7 @@ async fn nothing_is_written_to_files_that_were_removed_or_replaced() {
         fs::rename(copy, path).unwrap();
     }
     for how in ["removed", "without its log", "replaced"] {
-        let (directory, _) = place();
+        let (directory, _) = temp_database();
         let path = directory.path().join("data/herald.db");
         let store = open(&path).await;
         store.append(task("before", vec![])).await.unwrap();
@@ -172,7 +177,7 @@ async fn nothing_is_written_to_files_that_were_removed_or_replaced() {
 
 #[tokio::test]
 async fn a_directory_that_was_moved_away_and_back_is_written_again() {
-    let (directory, _) = place();
+    let (directory, _) = temp_database();
     let (here, away) = (directory.path().join("data"), directory.path().join("away"));
     let store = open(&here.join("herald.db")).await;
     fs::rename(&here, &away).unwrap();
@@ -184,14 +189,14 @@ async fn a_directory_that_was_moved_away_and_back_is_written_again() {
 }
 
 #[test]
-fn a_migration_that_is_missing_or_another_is_named() {
+fn a_missing_or_different_migration_is_named() {
     let cases = [
         ("DELETE FROM refinery_schema_history WHERE version = 2", "lacks the migration V2"),
         ("UPDATE refinery_schema_history SET checksum = '7' WHERE version = 2", "another V2"),
         ("DELETE FROM refinery_schema_history WHERE version = 3", "migration V3"),
     ];
     for (change, words) in cases {
-        let (_directory, path) = place();
+        let (_directory, path) = temp_database();
         drop(bare(&path));
         let conn = Connection::open(&path).unwrap();
         conn.execute_batch("UPDATE meta SET value = '0.0.9' WHERE key = 'version'").unwrap();
@@ -206,8 +211,8 @@ fn a_migration_that_is_missing_or_another_is_named() {
 }
 
 #[test]
-fn a_database_of_a_newer_version_is_left_alone() {
-    let (_directory, path) = place();
+fn a_database_of_a_newer_version_is_refused_unchanged() {
+    let (_directory, path) = temp_database();
     drop(bare(&path));
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch(
@@ -222,8 +227,8 @@ fn a_database_of_a_newer_version_is_left_alone() {
 }
 
 #[test]
-fn what_is_no_database_of_ours_is_refused_and_not_changed() {
-    let (_directory, path) = place();
+fn files_of_other_programs_are_refused_unchanged() {
+    let (_directory, path) = temp_database();
     let mut others: Vec<Vec<u8>> =
         vec![b"short".to_vec(), vec![7; 20_000], b"SQLite format 3\0".to_vec()];
     let conn = Connection::open(&path).unwrap();
@@ -246,7 +251,7 @@ fn what_is_no_database_of_ours_is_refused_and_not_changed() {
 
 #[tokio::test]
 async fn a_damaged_database_is_refused() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let store = open(&path).await;
     for number in 0..50 {
         store.append(task(&format!("t{number}"), vec![b'x'; 2000])).await.unwrap();
@@ -263,20 +268,21 @@ async fn a_damaged_database_is_refused() {
     conn.execute_batch("DROP TABLE snapshots").unwrap();
     drop(conn);
     assert!(matches!(refusal(&path), OpenError::Corrupt { .. }));
-    // A log whose database was emptied behind our back.
+    // A write-ahead log whose database was truncated.
     fs::write(&path, b"").unwrap();
     fs::write(path.with_file_name("herald.db-wal"), b"something").unwrap();
     assert!(matches!(refusal(&path), OpenError::Corrupt { .. }));
 }
 
 #[tokio::test]
-async fn a_torn_log_opens_with_what_came_before_the_tear() {
-    let (_directory, path) = place();
+async fn a_torn_log_opens_with_the_complete_transactions() {
+    let (_directory, path) = temp_database();
     let store = open(&path).await;
     for number in 0..40 {
         store.append(task(&format!("t{number}"), vec![b'x'; 500])).await.unwrap();
     }
-    // What a power cut leaves: database and log as they are, some of the log's end missing.
+    // The state after a power failure: the database and the write-ahead log, with the end of the
+    // log missing.
     let crashed = path.with_file_name("crashed.db");
     fs::copy(&path, &crashed).unwrap();
     let log = fs::read(path.with_file_name("herald.db-wal")).unwrap();
@@ -300,8 +306,8 @@ async fn a_torn_log_opens_with_what_came_before_the_tear() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_refused() {
-    let (directory, path) = place();
+fn a_path_that_cannot_be_written_is_refused() {
+    let (directory, path) = temp_database();
     fs::create_dir(&path).unwrap();
     assert!(matches!(refusal(&path), OpenError::Unwritable { .. }));
     let below_a_file = directory.path().join("file").join("herald.db");
@@ -313,9 +319,9 @@ fn a_place_that_cannot_be_written_is_refused() {
 #[test]
 fn a_read_only_directory_is_refused() {
     use std::os::unix::fs::PermissionsExt;
-    let (directory, path) = place();
+    let (directory, path) = temp_database();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
-    // Permissions do not bind every user; those they do not bind can open it.
+    // Permissions do not apply to every user (root); such a user can open the directory.
     let binds = fs::write(directory.path().join("probe"), b"").is_err();
     let opened = Sqlite::open(&path, Options::default());
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -326,8 +332,8 @@ fn a_read_only_directory_is_refused() {
 }
 
 #[tokio::test]
-async fn positions_are_never_given_out_twice() {
-    let (_directory, path) = place();
+async fn positions_are_never_used_twice() {
+    let (_directory, path) = temp_database();
     let all = Retention { ended_before: None, tasks: Some(0), bytes: None };
     let last = |path: &Path| {
         let conn = Connection::open(path).unwrap();
@@ -347,7 +353,7 @@ async fn positions_are_never_given_out_twice() {
     }
 }
 
-/// Takes back every migration after this version.
+/// Reverts every migration after this version.
 fn downgrade(conn: &Connection, version: usize) {
     let undo = [
         "DROP TABLE presence",
@@ -366,8 +372,8 @@ fn downgrade(conn: &Connection, version: usize) {
 }
 
 #[tokio::test]
-async fn a_database_of_the_first_version_gets_what_feeds_go_by() {
-    let (_directory, path) = place();
+async fn a_database_of_the_first_version_gets_the_data_that_feeds_need() {
+    let (_directory, path) = temp_database();
     let store = open(&path).await;
     for number in 0..700 {
         store.append(task(&format!("t{number}"), Vec::new())).await.unwrap();
@@ -394,8 +400,8 @@ async fn a_database_of_the_first_version_gets_what_feeds_go_by() {
 }
 
 #[tokio::test]
-async fn a_database_of_the_third_version_knows_what_its_turns_began_with() {
-    let (_directory, path) = place();
+async fn a_database_of_the_third_version_gets_the_artifact_counts_of_its_turns() {
+    let (_directory, path) = temp_database();
     let store = open(&path).await;
     let artifacts = [("two", r#"[{"a":1},{"a":2}]"#), ("none", ""), ("spoiled", "[{")];
     for (name, artifacts) in artifacts {
@@ -418,7 +424,7 @@ async fn a_database_of_the_third_version_knows_what_its_turns_began_with() {
     }
 }
 
-/// The schema of the fourth version, as its migrations made it.
+/// The schema of the fourth version, as its migrations created it.
 const FOURTH: [&str; 4] = [
     include_str!("../../src/store/sqlite/migrations/V1__tasks.sql"),
     include_str!("../../src/store/sqlite/migrations/V2__presence.sql"),
@@ -426,8 +432,8 @@ const FOURTH: [&str; 4] = [
     include_str!("../../src/store/sqlite/migrations/V4__kept.sql"),
 ];
 
-/// A task in every state, one event each: the first waits, the second is at work on a process that is
-/// gone, and the serial queue is the one that it left.
+/// A task in every state, with one event each. The first waits, the second was claimed by a process
+/// that has ended, and the serial queue is the one that it left.
 const TASKS: &str = "
     INSERT INTO meta VALUES ('version', '0.0.4'), ('row', 9), ('position', 9);
     INSERT INTO owners VALUES (1, 'acme', 'ann');
@@ -454,13 +460,13 @@ const TASKS: &str = "
     INSERT INTO heads VALUES (1, 1, 1, 'c');";
 
 #[tokio::test]
-async fn a_database_of_the_fourth_version_goes_on_with_every_task() {
-    let (directory, path) = place();
+async fn a_database_of_the_fourth_version_keeps_every_task() {
+    let (directory, path) = temp_database();
     let conn = Connection::open(&path).unwrap();
     for migration in FOURTH {
         conn.execute_batch(migration).unwrap();
     }
-    // The notes of its migrations are those of any database up to then.
+    // Its history of migrations is that of any database up to that version.
     let fresh = directory.path().join("fresh.db");
     drop(bare(&fresh));
     conn.execute("ATTACH ?1 AS fresh", [fresh.to_str().unwrap()]).unwrap();
@@ -486,11 +492,11 @@ async fn a_database_of_the_fourth_version_goes_on_with_every_task() {
     assert_eq!(store.agents_unserved().await.unwrap(), std::slice::from_ref(&echo));
     store.enable_serial(&echo).await.unwrap();
     assert_eq!(store.next_serial(&echo, 10).await.unwrap(), due);
-    let mut end = Append { expect: Version::new(1, 1), ..task("t2", b"done".to_vec()) };
+    let mut end = Append { expect: TaskVersion::new(1, 1), ..task("t2", b"done".to_vec()) };
     end.snapshot = Some(Snapshot { seq: 2, ..Snapshot::default() });
     assert_eq!(store.append(end).await, Ok(2));
     let log = store.read_log(&key("t2"), 0, 10).await.unwrap();
-    assert_eq!((log[0].at, &log[0].cause), (None, &None), "nobody wrote it down then");
+    assert_eq!((log[0].at, &log[0].cause), (None, &None), "older versions did not record it");
     assert!(log[1].at.is_some() && log[1].cause.is_some());
     assert_eq!(store.due(&echo, 10).await.unwrap(), due[..1]);
     let all = Retention { ended_before: None, tasks: Some(0), bytes: None };

@@ -77,7 +77,7 @@ pub(crate) struct AgentArgs {
 pub(crate) struct RepeatFlags {
     /// The flags, each with a space before it.
     pub(crate) flags: String,
-    /// Whether a flag names the agent, not a setting.
+    /// True if a flag names the agent, not a setting.
     pub(crate) named: bool,
 }
 
@@ -226,6 +226,18 @@ impl FromArgMatches for RepeatFlags {
     fn update_from_arg_matches(&mut self, found: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(found)?;
         Ok(())
+    }
+}
+
+impl TransportArg {
+    /// Its name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Jsonrpc => "jsonrpc",
+            Self::HttpJson => "http+json",
+            Self::Grpc => "grpc",
+            Self::Websocket => "websocket",
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Send {
     pub(crate) agent: AgentArgs,
 }
 
-/// Whether to wait for the task.
+/// Flags for the wait for the task.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WaitArgs {
     /// Do not wait: print the ids as soon as the task is accepted [default: false, wait]
@@ -49,7 +49,7 @@ pub(crate) struct WaitArgs {
 }
 
 impl WaitArgs {
-    /// Whether to return as soon as the task is accepted.
+    /// True to return as soon as the task is accepted.
     pub(crate) fn detached(&self) -> bool {
         self.detach == Some(true) && !self.wait
     }
@@ -77,7 +77,7 @@ pub(crate) struct PartArgs {
     /// Arguments without a flag: the text, and optionally the agent before it.
     pub(crate) words: Vec<(usize, String)>,
     pub(crate) attachments: Vec<Attachment>,
-    /// Whether a flag names the agent, so that no argument does.
+    /// True if a flag names the agent, so that no argument does.
     pub(crate) flagged: bool,
 }
 

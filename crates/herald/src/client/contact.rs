@@ -5,8 +5,8 @@ mod explain;
 use std::{cell::RefCell, future::Future, time::Duration};
 
 use herald_client::{
-    Client, ClientBuilder, Credential, Discovered, OAuth, Outgoing, Secrets, Source, TaskId,
-    Timeouts,
+    Binding, Client, ClientBuilder, Credential, Discovered, OAuth, Outgoing, Secrets, Source,
+    TaskId, Timeouts,
 };
 use herald_protocol::{
     AgentCard, ErrorKind, Version, card::AgentInterface, security::SecurityScheme,
@@ -16,7 +16,7 @@ use http::HeaderValue;
 use tokio::{signal, time::sleep};
 
 use crate::{
-    args::{AgentArgs, SecretArg, VERSIONS},
+    args::{AgentArgs, SecretArg, TransportArg, VERSIONS},
     client::{
         catalog,
         credentials::{Login, Logins},
@@ -37,13 +37,13 @@ const SHORTEST_POLL: Duration = Duration::from_millis(100);
 pub(crate) struct Contact {
     args: AgentArgs,
     reference: String,
-    /// Whether a setting names the agent, not the command line.
+    /// True if a setting names the agent, not the command line.
     by_setting: bool,
     trust: TrustSettings,
     pub(crate) out: Output,
     /// Texts to redact in output.
     secrets: Secrets,
-    /// Whether there is a client id or a stored login.
+    /// True if there is a client id or a stored login.
     can_log_in: bool,
     /// True to use a stored login whatever secret and scopes it was created with.
     pub(crate) takes_any_login: bool,
@@ -164,7 +164,7 @@ impl Contact {
         Err(if wanted.is_empty() { fault } else { fault.hint(self.remedy(card)) })
     }
 
-    /// Whether there is a credential for a security scheme.
+    /// True if there is a credential for a security scheme.
     fn has_for(&self, scheme: &SecurityScheme) -> bool {
         match scheme {
             SecurityScheme::ApiKey(_) => self.args.api_key.is_some(),
@@ -263,7 +263,7 @@ impl Contact {
         Ok(places)
     }
 
-    /// Whether calls contain secrets for the named agent only. A service parameter may be a key.
+    /// True if calls contain secrets for the named agent only. A service parameter may be a key.
     fn carries_secrets(&self) -> bool {
         let args = &self.args;
         let secrets = [&args.bearer, &args.api_key, &args.login.client_secret];
@@ -310,12 +310,28 @@ impl Contact {
             let card = self.command("card get", "");
             fault.hint(format!("see the agent's interfaces with: {card}"))
         })?;
+        self.warn_of_other_binding(&client);
         if self.args.output.debug == Some(true) {
             let AgentInterface { protocol_binding, protocol_version, url, .. } = client.interface();
             let chosen = format!("calling {protocol_binding} {protocol_version} at {url}");
             crate::output::note("Debug", &chosen);
         }
         Ok(client)
+    }
+
+    /// Warns if no binding of `--transport` is on the card, so that another is used.
+    fn warn_of_other_binding(&self, client: &Client) {
+        let wanted = &self.args.transport;
+        let used = client.interface().protocol_binding;
+        let binding = Binding::from_name(&used);
+        let is_wanted = |one: &TransportArg| Some(Binding::from(*one)) == binding;
+        // A program has one binding and no card.
+        if wanted.is_empty() || wanted.iter().any(is_wanted) || binding == Some(Binding::Stdio) {
+            return;
+        }
+        let wanted: Vec<_> = wanted.iter().map(|one| one.name()).collect();
+        let wanted = wanted.join(" or ");
+        warn(&format!("no interface of the card fits --transport {wanted}; using {used}"));
     }
 
     /// The key of an agent's stored login.
@@ -423,9 +439,8 @@ impl Contact {
             return Ok(());
         }
         let wanted = self.version();
-        let spoken = |interface: &&AgentInterface| {
-            herald_client::Binding::from_name(&interface.protocol_binding).is_some()
-        };
+        let spoken =
+            |interface: &&AgentInterface| Binding::from_name(&interface.protocol_binding).is_some();
         let versions: Vec<Version> = card
             .supported_interfaces
             .iter()

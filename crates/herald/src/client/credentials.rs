@@ -23,7 +23,7 @@ use crate::{
 const LARGEST: u64 = 4 << 20;
 /// The end of the year 9999, the latest time that can be formatted.
 const LATEST: u64 = 253_402_300_799;
-/// How long to wait for the lock of another writer.
+/// The longest wait for the lock of another writer.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The file with the logins.

@@ -30,7 +30,7 @@ pub(crate) struct Layers {
 #[derive(Debug, Default)]
 struct DotEnv {
     path: PathBuf,
-    /// Whether it was found in a directory, which may belong to somebody else.
+    /// True if it was found in a directory, which may belong to somebody else.
     found: bool,
     values: BTreeMap<String, String>,
 }
@@ -94,7 +94,7 @@ impl Layers {
         variables.chain(files).collect()
     }
 
-    /// Whether a setting comes from the user and not from a found file.
+    /// True if a setting comes from the user and not from a found file.
     pub(crate) fn is_own(&self, flag: &str) -> bool {
         matches!(self.get(flag), Some((_, Origin::Variable(_) | Origin::File(_))))
     }

@@ -40,7 +40,7 @@ pub(crate) const PROGRAM: &str = "stdio:";
 
 const FORMS: &str = "give a host (localhost:8000), the URL of a card, or a file (./card.json)";
 
-/// Whether an argument looks like a reference. If an agent or a text may come, anything else is a text.
+/// True if an argument looks like a reference. If an agent or a text may come, anything else is a text.
 pub(crate) fn looks_like_one(word: &str) -> bool {
     let spaced = word.contains(char::is_whitespace);
     if word.starts_with(PROGRAM) {
@@ -67,7 +67,7 @@ fn path(reference: &str) -> std::path::PathBuf {
     }
 }
 
-/// Whether a reference is a loopback address, for which plain HTTP is the default.
+/// True if a reference is a loopback address, for which plain HTTP is the default.
 fn is_loopback(reference: &str) -> bool {
     let authority = reference.split(['/', '?']).next().unwrap_or_default();
     let host = match authority.strip_prefix('[') {

@@ -44,12 +44,12 @@ impl TrustSettings {
         Ok(Self { accepts_any_certificate, root, own, keys, signed })
     }
 
-    /// Whether certificates are not checked.
+    /// True if certificates are not checked.
     pub(crate) fn is_blind(&self) -> bool {
         self.accepts_any_certificate
     }
 
-    /// Whether there is a client certificate.
+    /// True if there is a client certificate.
     pub(crate) fn has_certificate(&self) -> bool {
         self.own.is_some()
     }

@@ -144,7 +144,7 @@ struct RemovedLogins {
 struct RemovedLogin {
     agent: String,
     client_id: String,
-    /// Whether the server has revoked it.
+    /// True if the server has revoked it.
     revoked: bool,
 }
 
@@ -159,11 +159,11 @@ struct LoginList {
 struct LoginRow {
     agent: String,
     client_id: String,
-    /// When the token expires, if that is known.
+    /// The expiry of the token, if it is known.
     expires: Option<String>,
-    /// Whether the token is valid now.
+    /// True if the token is valid now.
     valid: bool,
-    /// Whether it is renewed automatically.
+    /// True if it is renewed automatically.
     renewable: bool,
 }
 

@@ -1,6 +1,6 @@
 //! `herald card`: fetch, validate and show agent cards.
 
-use herald_client::{Discovered, Verdict};
+use herald_client::{Discovered, Source, Verdict};
 use herald_protocol::{AgentCard, ErrorKind};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -26,6 +26,12 @@ async fn get(args: &CardGet) -> Result<(), CliError> {
     contact
         .within(Box::pin(async {
             let discovered = contact.discover().await?;
+            if let Source::Program(_) = discovered.source() {
+                let text = "a program has no card: it is called over standard input and output";
+                let send = contact.command("send", "\"Hello\"");
+                return Err(CliError::new(CliErrorKind::CardNotFound, text)
+                    .hint(format!("send it a message with: {send}")));
+            }
             if args.validate {
                 validate(discovered.document())?;
             }

@@ -25,17 +25,15 @@ pub(crate) async fn run(args: DemoServer) -> anyhow::Result<()> {
     {
         let mut out = std::io::stdout().lock();
         writeln!(out, "demo agents at http://{address}; their tasks are lost when this stops")?;
-        for (words, what) in [
-            ("\"Hello\"", "an answer"),
-            ("\"tck-message-response\"", "a message instead of a task"),
-            ("\"tck-input-required\"", "a question back"),
-            ("\"tck-stream-chunked chunks=5 delay_ms=500\" --stream", "a text in pieces"),
-            ("\"tck-artifact-file\"", "a file"),
-            ("\"tck-task-failure\"", "a failure"),
+        for (result, agent, text) in [
+            ("a task", "", "\"Hello\""),
+            ("a message", "/agents/demo", "\"tck-message-response\""),
+            ("a question", "/agents/demo", "\"tck-input-required\""),
+            ("a stream", "/agents/demo", "\"tck-stream-chunked delay_ms=500\" --stream"),
+            ("a file", "/agents/demo", "\"tck-artifact-file\""),
+            ("a failure", "/agents/demo", "\"tck-task-failure\""),
         ] {
-            let agent = if words == "\"Hello\"" { "" } else { "/agents/demo" };
-            let command = format!("herald send {address}{agent} {words}");
-            writeln!(out, "  {command:<86} {what}")?;
+            writeln!(out, "  {result:<10}  herald send {address}{agent} {text}")?;
         }
         out.flush()?;
     }

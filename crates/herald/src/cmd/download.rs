@@ -160,7 +160,7 @@ fn file_name(given: &str) -> String {
     if plain.is_empty() { "artifact".to_owned() } else { plain.to_owned() }
 }
 
-/// Whether a character is invisible, so that two names could look the same.
+/// True if a character is invisible, so that two names could look the same.
 fn is_unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{34f}' | '\u{180e}' | '\u{3164}' | '\u{ffa0}')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{206f}')

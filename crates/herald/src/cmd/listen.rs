@@ -127,7 +127,7 @@ impl Webhook {
     }
 }
 
-/// Whether one of the headers that agents use contains the token.
+/// True if one of the headers that agents use contains the token.
 fn carries(headers: &HeaderMap, token: &str) -> bool {
     let plain = TOKEN_HEADERS.iter().filter_map(|name| headers.get(*name));
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());

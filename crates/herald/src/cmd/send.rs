@@ -211,7 +211,7 @@ pub(crate) fn finish(contact: &Contact, event: &StreamEvent) -> Result<(), CliEr
     Ok(())
 }
 
-/// Whether the task has ended or waits for its caller.
+/// True if the task has ended or waits for its caller.
 pub(crate) fn is_settled(state: TaskState) -> bool {
     state.is_terminal() || state.is_interrupted()
 }
@@ -234,6 +234,16 @@ fn content(given: &PartArgs, named: bool) -> Result<(Option<String>, Vec<Part>),
         [only] => (None, Some(only)),
         [(_, first), text] if !flagged && looks_like_one(first) => {
             (Some(first.clone()), Some(text))
+        }
+        [(_, first), (_, agent)] if !flagged && looks_like_one(agent) => {
+            let text = format!("{first:?} does not look like an agent");
+            let message = match quoted(first) {
+                plain if plain == *first => format!("\"{plain}\""),
+                quoted => quoted,
+            };
+            let agent = quoted(agent);
+            return Err(CliError::usage(text)
+                .hint(format!("the agent comes first: herald send {agent} {message}")));
         }
         [(_, first), ..] => {
             let text = if flagged || looks_like_one(first) {
@@ -267,7 +277,12 @@ fn part(source: &PartSource, stdin: &mut Stdin) -> Result<Part, CliError> {
     match source {
         PartSource::Text(text) => Ok(Part::text(text)),
         PartSource::Data(path) => {
-            let bytes = if path == "-" { stdin.bytes()? } else { read(path)? };
+            let bytes = if path == "-" {
+                stdin.bytes()?
+            } else {
+                let form = "--data takes the path of a JSON file, or - for standard input";
+                read(path).map_err(|fault| fault.hint(form))?
+            };
             let value = serde_json::from_slice(&bytes)
                 .map_err(|fault| CliError::usage(format!("{path} is not JSON: {fault}")))?;
             Ok(Part::new(Content::Data(value)))

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     future::pending,
-    io::Write,
+    io::{self, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::unix::fs::DirBuilderExt,
     path::Path,
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use herald_engine::{
     Engine, Profile,
     store::{
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let stop = stopping.clone().cancelled_owned();
     match &listener {
         Some(listener) => greet(listener.local_addr()?, &settings, &server)?,
-        None => tracing::info!("serving standard input and output"),
+        None => tracing::info!(tasks = kept(&settings.store), "serving standard input and output"),
     }
     let served = async {
         match listener {
@@ -158,7 +158,7 @@ fn announce(engine: &Engine, settings: &ServerSettings) {
     );
 }
 
-/// What happens to unfinished tasks after a stop.
+/// The fate of unfinished tasks after a stop, in words.
 fn unfinished_tasks(store: &StoreKind) -> &'static str {
     match store {
         StoreKind::Memory => "unfinished tasks are lost",
@@ -167,16 +167,24 @@ fn unfinished_tasks(store: &StoreKind) -> &'static str {
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
-        format!(
-            "cannot listen on {address}; is another server running? Try --port 0 for a free port"
-        )
-    })
+    TcpListener::bind(address).await.map_err(|error| not_listening(address, &error))
+}
+
+/// The error for an address that cannot be listened on.
+fn not_listening(address: SocketAddr, error: &io::Error) -> anyhow::Error {
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need privileges; choose a port from 1024 on with --port"
+        }
+        io::ErrorKind::AddrNotAvailable => "set --host to an address of this machine",
+        _ => "is another server running? Try --port 0 for a free port",
+    };
+    anyhow!("cannot listen on {address}: {error}; {advice}")
 }
 
 /// Prints the agents that can work on tasks.
 fn list_handlers(handlers: Vec<(Profile, Provenance)>, format: ListFormat) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     match format {
         ListFormat::Table => {
             let names = handlers.iter().map(|(profile, _)| profile.name.as_str().len());
@@ -225,9 +233,20 @@ fn open_store(settings: &ServerSettings) -> anyhow::Result<Arc<dyn Store>> {
         // Other users of this machine must not read the tasks.
         let mut builder = std::fs::DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(directory);
-        made.with_context(|| format!("cannot create the data directory {}", directory.display()))?;
+        made.map_err(|error| not_created(directory, &error))?;
     }
     Ok(Arc::new(Sqlite::open(path, Options::default())?))
+}
+
+/// The error for a data directory that cannot be created.
+fn not_created(directory: &Path, error: &io::Error) -> anyhow::Error {
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "make the parent directory writable, or choose another directory with --data"
+        }
+        _ => "choose another directory with --data",
+    };
+    anyhow!("cannot create the data directory {}: {error}; {advice}", directory.display())
 }
 
 /// Builds the server from the settings.
@@ -260,12 +279,8 @@ pub(crate) fn build_engine(
 fn greet(address: SocketAddr, settings: &ServerSettings, server: &Server) -> anyhow::Result<()> {
     let local = local_url(address, settings.tls.is_some());
     let public = settings.server.public_url.as_ref().unwrap_or(&local);
-    let kept = match &settings.store {
-        StoreKind::Memory => "in memory only: all tasks are lost when this stops".to_owned(),
-        StoreKind::Sqlite(path) => path.display().to_string(),
-    };
     let names: Vec<_> = settings.agents.iter().map(|agent| agent.profile.name.as_str()).collect();
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     writeln!(out, "herald {} serves {}", env!("CARGO_PKG_VERSION"), names.join(", "))?;
     writeln!(out, "  card   {public}/.well-known/agent-card.json")?;
     writeln!(out, "  listen {address}")?;
@@ -278,7 +293,7 @@ fn greet(address: SocketAddr, settings: &ServerSettings, server: &Server) -> any
             writeln!(out, "  {label:<6} {name:<width$}  {public}/agents/{name}{root}")?;
         }
     }
-    writeln!(out, "  tasks  {kept}")?;
+    writeln!(out, "  tasks  {}", kept(&settings.store))?;
     writeln!(out, "  try    {}", server.curl(&local))?;
     out.flush()?;
     tracing::info!(%address, "listening");
@@ -288,6 +303,14 @@ fn greet(address: SocketAddr, settings: &ServerSettings, server: &Server) -> any
         );
     }
     Ok(())
+}
+
+/// The place of the tasks, for users.
+fn kept(store: &StoreKind) -> String {
+    match store {
+        StoreKind::Memory => "in memory only: all tasks are lost when this stops".to_owned(),
+        StoreKind::Sqlite(path) => path.display().to_string(),
+    }
 }
 
 /// The URL of the address on this machine.
@@ -320,5 +343,26 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // As root, as in many containers, both errors cannot be provoked.
+    #[test]
+    fn a_missing_permission_is_reported_with_its_remedy() {
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            not_listening((Ipv4Addr::LOCALHOST, 80).into(), &denied).to_string(),
+            "cannot listen on 127.0.0.1:80: permission denied; ports below 1024 need privileges; choose a \
+             port from 1024 on with --port"
+        );
+        assert_eq!(
+            not_created(Path::new("/srv/data"), &denied).to_string(),
+            "cannot create the data directory /srv/data: permission denied; make the parent directory \
+             writable, or choose another directory with --data"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use super::plain::{inline, lines};
 
-/// How much of a result is shown.
+/// The detail of a shown result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DetailLevel {
     Short,
@@ -16,9 +16,9 @@ pub(crate) enum DetailLevel {
 pub(crate) struct TextPage {
     text: String,
     pub(crate) detail: DetailLevel,
-    /// Whether the messages of tasks are shown.
+    /// True to show the messages of tasks.
     pub(crate) history: bool,
-    /// Whether the time of a task's status is shown.
+    /// True to show the time of a task's status.
     pub(crate) times: bool,
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct FileConfig {
     pub(crate) trace: TraceSection,
     pub(crate) metrics: MetricsSection,
     pub(crate) log: LogSection,
-    /// Which versions are served, by name: `"0.3" = false` switches one off.
+    /// The versions that are served, by name: `"0.3" = false` switches one off.
     pub(crate) dialects: Dialects,
     #[serde(deserialize_with = "unread")]
     pub(crate) agents: Vec<AgentSection>,
@@ -74,7 +74,7 @@ pub(crate) struct ServerSection {
     pub(crate) allowed_hosts: Vec<String>,
     /// Origins of web pages that may call the server, besides its own.
     pub(crate) allowed_origins: Vec<String>,
-    /// How long a shutdown may take.
+    /// The longest duration of a shutdown.
     pub(crate) drain: Option<TimeSpan>,
     pub(crate) tls: Option<TlsSection>,
 }
@@ -130,7 +130,7 @@ pub(crate) struct ProtocolSection {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct GrpcSection {
-    /// Whether server reflection is on.
+    /// True switches server reflection on.
     pub(crate) reflection: bool,
 }
 
@@ -205,7 +205,7 @@ pub(crate) struct TraceSection {
 pub(crate) struct MetricsSection {
     /// The bearer token of a scraper.
     pub(crate) token: Option<SecretValue>,
-    /// Whether everyone may read them.
+    /// True if everyone may read them.
     pub(crate) open: bool,
 }
 

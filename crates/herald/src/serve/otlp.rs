@@ -35,7 +35,7 @@ use crate::serve::settings::TraceSettings;
 
 use self::collector::Collector;
 
-/// How long a shutdown waits for the last spans to be sent.
+/// The longest wait of a shutdown for the last spans to be sent.
 const LAST_SPANS: Duration = Duration::from_secs(5);
 
 /// Tracing layer that exports spans. Clones share one queue.

@@ -288,17 +288,17 @@ fn inherited_port() -> anyhow::Result<Option<u16>> {
     Ok(None)
 }
 
-fn store(args: &Serve, config: &FileConfig) -> Result<StoreKind, ConfigError> {
+fn store(args: &Serve, config: &FileConfig) -> anyhow::Result<StoreKind> {
     if args.ephemeral {
         return Ok(StoreKind::Memory);
     }
     if let Some(data) = &args.data {
-        return Ok(StoreKind::Sqlite(data.join("herald.db")));
+        return in_directory(data);
     }
     let Some(url) = &config.store.url else {
-        return Ok(StoreKind::Sqlite(Path::new(DEFAULT_DATA).join("herald.db")));
+        return in_directory(Path::new(DEFAULT_DATA));
     };
-    let refused = |said: &str| Err(config.source.fault_at("store.url", said));
+    let refused = |said: &str| Err(config.source.fault_at("store.url", said).into());
     match url.split_once(':').unwrap_or((url, "")) {
         ("memory", "") => Ok(StoreKind::Memory),
         ("sqlite", path) if !path.is_empty() => {
@@ -309,6 +309,36 @@ fn store(args: &Serve, config: &FileConfig) -> Result<StoreKind, ConfigError> {
         }
         _ => refused("[store] url must be \"sqlite:PATH\" or \"memory:\""),
     }
+}
+
+/// The store in a directory, the value of `--data`. A URL would be taken for the name of a directory.
+fn in_directory(data: &Path) -> anyhow::Result<StoreKind> {
+    let shown = data.display();
+    match data.to_str().and_then(|text| text.split_once(':')) {
+        Some(("sqlite", path)) => {
+            let path = Path::new(path.strip_prefix("//").unwrap_or(path));
+            let directory = if path.extension().is_some() { path.parent() } else { Some(path) };
+            let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
+            let directory = directory.unwrap_or(Path::new(DEFAULT_DATA)).display();
+            bail!(
+                "--data takes a directory, not the URL {shown}: write --data {directory}; a URL belongs \
+                 to [store] url in herald.toml"
+            );
+        }
+        Some(("memory", _)) => {
+            bail!(
+                "--data takes a directory, not the URL {shown}; for tasks in memory, write --ephemeral"
+            );
+        }
+        Some(("postgres" | "postgresql", _)) => {
+            bail!("--data takes a directory, and PostgreSQL is not supported in this version");
+        }
+        Some(_) | None => {}
+    }
+    if data.exists() && !data.is_dir() {
+        bail!("{shown} is a file; --data needs a directory");
+    }
+    Ok(StoreKind::Sqlite(data.join("herald.db")))
 }
 
 fn engine_settings(config: &FileConfig) -> anyhow::Result<herald_engine::Settings> {

@@ -19,7 +19,7 @@ kind = "conformance"
 default = true
 "#;
 
-/// How long one client may take on a busy machine.
+/// The time limit of one client on a busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// One client and the command that drives it.

@@ -23,7 +23,7 @@ struct Cli(&'static str);
 const PINNED: Cli = Cli("@anthropic-ai/claude-code");
 const NEWEST: Cli = Cli("claude-code-newest");
 
-/// How long background work takes in the tests, in seconds: longer than `kill_grace`.
+/// The duration of background work in the tests, in seconds: longer than `kill_grace`.
 fn background_seconds() -> u64 {
     let given = env::var("HERALD_BACKGROUND_SECONDS");
     given.map_or(7, |given| given.parse().expect("HERALD_BACKGROUND_SECONDS is a number"))
@@ -102,7 +102,7 @@ impl Bench {
         Self { herald, model, home }
     }
 
-    /// Whether the command was run.
+    /// True if the command was run.
     fn has_run(&self) -> bool {
         self.home.path().join("repo/made").exists()
     }

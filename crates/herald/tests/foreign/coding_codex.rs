@@ -53,7 +53,7 @@ impl Bench {
         ))
     }
 
-    /// Whether the agent has created this file.
+    /// True if the agent has created this file.
     fn made(&self, name: &str) -> bool {
         self.home.path().join("repo").join(name).exists()
     }

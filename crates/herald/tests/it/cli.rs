@@ -119,6 +119,11 @@ async fn a_mistake_is_reported_with_its_line_and_a_correction() {
             &["line 4", "no-such-program-7", "4 | command = "],
         ),
         ("[server]\nhost = \"no such host\"\n", &["line 2", "127.0.0.1"]),
+        (
+            "[server]\nhost = 127.0.0.1\n",
+            &["line 2", "invalid float\n", "write it like host = \"127.0.0.1\""],
+        ),
+        ("[server]\npublic_url = 10.0.0.1\n", &["line 2", "a text needs quotes"]),
         ("[server]\npublic_url = \"agents.example.com\"\n", &["line 2", "https://"]),
         ("[server]\npublic_url = \"https://a.example/?x=1\"\n", &["line 2", "https://"]),
         ("[server]\nallowed_origins = [\"x\"]\n", &["herald.toml", "\"x\"", "https://"]),
@@ -427,6 +432,28 @@ async fn a_token_gives_access_to_the_tasks_of_its_tenant_only() {
 }
 
 #[tokio::test]
+async fn a_url_or_a_file_in_place_of_the_data_directory_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("f");
+    fs::write(&file, b"").unwrap();
+    let file = file.to_str().unwrap();
+    let is_file = format!("{file} is a file; --data needs a directory");
+    for (data, words) in [
+        ("sqlite:herald-data/herald.db", &["takes a directory", "write --data herald-data;"][..]),
+        ("sqlite:///srv/herald", &["write --data /srv/herald;", "[store] url"]),
+        ("sqlite:", &["write --data herald-data;"]),
+        ("memory:", &["takes a directory", "write --ephemeral"]),
+        ("postgres://localhost/herald", &["PostgreSQL is not supported"]),
+        (file, &[&is_file]),
+    ] {
+        let flag = Options::default().no_data().arguments(["--data", data]).refused().await;
+        says(&flag, words);
+        assert_eq!(flag.status.code(), Some(1), "{flag:?}");
+        says(&Options::default().no_data().environment("HERALD_DATA", data).refused().await, words);
+    }
+}
+
+#[tokio::test]
 async fn a_port_in_use_is_refused_by_number() {
     let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = other.local_addr().unwrap().port().to_string();
@@ -571,7 +598,7 @@ async fn an_unwritable_directory_is_refused_by_name() {
     let binds = fs::write(directory.path().join("probe"), b"").is_err();
     if binds {
         let below = Options::default().data(directory.path().join("data")).refused().await;
-        says(&below, &["cannot make the data directory", "data"]);
+        says(&below, &["cannot create the data directory", "parent directory writable", "--data"]);
         let itself = Options::default().data(directory.path()).refused().await;
         says(&itself, &["cannot be written", "--data"]);
     }

@@ -52,8 +52,10 @@ async fn the_first_supported_interface_is_called_unless_another_is_preferred() {
         (&["--transport", "jsonrpc", "--transport", "http+json"], "/rpc"),
         (&["--transport", "grpc"], "/rest/message:send"),
     ] {
-        cli(send.into_iter().chain(preferred.iter().copied())).ok().await;
+        let sent = cli(send.into_iter().chain(preferred.iter().copied())).ok().await;
         assert_eq!(fake.calls().pop().unwrap().path, path, "{preferred:?}");
+        let warned = "Warning: no interface of the card fits --transport grpc; using HTTP+JSON\n";
+        assert_eq!(sent.stderr.contains(warned), *preferred == ["--transport", "grpc"], "{sent:?}");
     }
     let from_outside = cli(send).env("A2ACLI_TRANSPORT", "grpc,jsonrpc");
     from_outside.ok().await;

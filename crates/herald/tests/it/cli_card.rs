@@ -70,13 +70,22 @@ async fn every_failure_to_find_a_card_has_its_code_and_a_hint() {
         assert!(text.stderr.starts_with("Error: ") && text.stderr.contains("\nHint: "), "{text:?}");
     }
     cli(["card", "get"]).fails(2, "A2ACLI_ERR_USAGE").await;
+    let missing = cli(["card", "get", "./card.json"]).fails(3, "A2ACLI_ERR_CARD_NOT_FOUND").await;
+    assert_eq!(missing["hint"], "check the path");
+    let program = cli(["card", "get", "stdio:cat x"]).fails(3, "A2ACLI_ERR_CARD_NOT_FOUND").await;
+    assert!(program["message"].as_str().unwrap().contains("a program has no card"), "{program}");
+    let send = "send it a message with: herald send -a 'stdio:cat x' \"Hello\"";
+    assert_eq!(program["hint"], send);
     // The error names the URL.
     let said = async |reference: &str| cli(["card", "get", reference]).end().await.stderr;
     let own = |fake: &Fake| format!("{}/.well-known/agent-card.json", fake.url);
     assert!(said(&gone).await.contains(&format!("no connection to {gone}: ")));
     assert!(said("nobody.invalid").await.contains("no connection to nobody.invalid: "));
     let html = said(&page.url).await;
-    assert!(html.contains(&format!("{} is no agent card: it is a web page", own(&page))), "{html}");
+    assert!(
+        html.contains(&format!("{} is not an agent card: it is a web page", own(&page))),
+        "{html}"
+    );
     let status = said(&down.url).await;
     let expected = format!("{} answers with HTTP status 500 instead of a card", own(&down));
     assert!(status.contains(&expected) && status.contains("try again"), "{status}");

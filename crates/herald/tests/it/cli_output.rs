@@ -5,7 +5,7 @@ use tokio::net::TcpListener;
 
 use crate::cli_support::{Fake, agent, answer, card, cli, herald, response, result, steered, task};
 
-/// Whether it contains terminal control characters.
+/// True if a text contains no terminal control characters.
 fn is_harmless(text: &str) -> bool {
     text.chars().all(|c| !c.is_control() || c == '\n') && !text.contains(['\u{202e}', '\u{2066}'])
 }

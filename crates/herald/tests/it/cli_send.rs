@@ -94,6 +94,22 @@ async fn missing_arguments_are_named() {
         (&["send", "localhost:1"][..], "no message for localhost:1", "in quotes after it"),
         (&["send", "localhost:1", "two", "words"], "several texts", "whole text in quotes"),
         (&["send", "two", "words"], "\"two\" does not look like an agent", "in quotes"),
+        (
+            &["send", "Hello", "localhost:1"],
+            "\"Hello\" does not look like an agent",
+            "the agent comes first: herald send localhost:1 \"Hello\"",
+        ),
+        (
+            &["send", "it's me", "localhost:1"],
+            "does not look like an agent",
+            r"comes first: herald send localhost:1 'it'\''s me'",
+        ),
+        (
+            &["send", "localhost:1", "x", "--data", "{bad"],
+            "cannot read {bad: ",
+            "--data takes the path of a JSON file, or - for standard input",
+        ),
+        (&["get", "card"], "'get'", "herald card get"),
         (&["send", "far", "too", "many", "words"], "\"far\" does not", "in quotes"),
         (&["send", "-a", "localhost:1", "a", "b", "c"], "several texts", "in quotes"),
         (&["task", "get", "localhost:1"], "a task is missing", "herald task list localhost:1"),

@@ -140,6 +140,7 @@ async fn flags_select_the_checks_and_the_output() {
     let line = "GET-002,ERR-001,ERR-021,ERR-041  MUST    rest     1.0      pass     A task that";
     assert!(table.contains(line), "{table}");
     assert!(table.contains("declares  grpc 0.3"), "{table}");
+    assert!(table.contains("declares  rest (HTTP+JSON) 1.0 http"), "{table}");
     assert!(table.ends_with("Every MUST that could be checked is met.\n"), "{table}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.xml");

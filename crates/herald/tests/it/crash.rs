@@ -72,7 +72,7 @@ struct Sent {
     draft: Draft,
     /// Its task, once the server has returned it.
     task: Option<String>,
-    /// Whether its response was received.
+    /// True if its response was received.
     answered: bool,
 }
 
@@ -714,7 +714,7 @@ fn check_chunks(texts: &[&str]) {
     }
 }
 
-/// How many tasks there are in this state, or in any.
+/// The number of tasks in this state, or in any.
 async fn total_in(herald: &Herald, state: Option<&str>) -> u64 {
     let page = herald.call(&wire::list(state, 1, "")).await.json();
     page["totalSize"].as_u64().unwrap_or_else(|| panic!("no totalSize: {page}"))

@@ -96,7 +96,7 @@ fn agents(attempts: u32) -> Options {
 
 const AGENTS: [&str; 2] = ["/agents/waiting", "/agents/ending"];
 
-/// How often each message was begun, by the number in its first line.
+/// The number of starts of each message, by the number in its first line.
 fn diary(herald: &Herald) -> HashMap<u64, Runs> {
     let text = fs::read_to_string(herald.home().join("diary")).unwrap();
     let lines = || text.lines().filter_map(|line| line.split_once(' '));
@@ -169,7 +169,7 @@ struct Exchange {
     question: Draft,
     answer: Draft,
     sent: u64,
-    /// When the question was there, and the task.
+    /// The time of the question, and the task.
     asked: Option<(u64, String)>,
     answered: Option<u64>,
     completed: u64,

@@ -383,7 +383,7 @@ async fn the_old_card_of_a_server_that_was_not_restarted_is_a_warning() {
     );
 }
 
-/// How a proxy treats streams.
+/// The treatment of streams by a proxy.
 #[derive(Debug, Clone, Copy)]
 enum Passing {
     Everything,

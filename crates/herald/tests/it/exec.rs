@@ -442,7 +442,7 @@ async fn a_missing_program_of_exec_is_refused_as_in_the_file() {
     for (line, said) in [
         ("no-such-program-7 --fast", "no executable program \"no-such-program-7\" on PATH"),
         ("no-such-program-7|cat", "is it installed?"),
-        ("./nowhere.sh", "nowhere.sh"),
+        ("./nowhere.sh fast", "there is no file \"./nowhere.sh\"; check the path"),
         ("/etc/passwd", "chmod +x"),
         (" ", "--exec needs a command, such as --exec 'wc -w'"),
     ] {

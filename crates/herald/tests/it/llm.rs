@@ -206,7 +206,7 @@ async fn invalid_responses_of_an_endpoint_fail_the_task_with_a_reason() {
     let location = format!("{}/chat/completions", elsewhere.url());
     let moved = format!("HTTP/1.1 307 Moved\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
     for (steps, said) in [
-        (vec![Step::Raw(html)], "got something from its model's endpoint that is no answer"),
+        (vec![Step::Raw(html)], "got an invalid response from its model's endpoint"),
         (vec![stream(&endless)], "got an event of more than 1048576 bytes from its model"),
         (vec![says("So "), Step::Raw(endless.clone().into())], "got an event of more than"),
         (vec![stream("data: {\"choi")], "got an answer from its model that broke off"),
@@ -302,7 +302,7 @@ async fn a_key_that_the_endpoint_repeats_is_redacted() {
         (Step::Raw(cut.into()), "with status 401"),
         (
             Step::Raw(response(200, "text/canary-key/77", "Hello")),
-            "that is no answer: text/…: Hello",
+            "from its model's endpoint: text/…: Hello",
         ),
         (Step::Raw(response(200, "application/json", whole)), "got an error from its model: …"),
         (stream("data: canary-key/77\n\n"), "that cannot be read: …"),
@@ -478,6 +478,10 @@ async fn mistakes_in_its_settings_are_refused_at_the_start() {
         ("kind = \"llm\"\nmodel = \"m\"\nurl = \"ftp://x/v1\"", "must look like https://"),
         ("kind = \"llm\"\nmodel = \"m\"\nurl = \"http://me:pw@x/v1\"", "without credentials in it"),
         (&format!("{llm}\nparameters = {{ stream = false }}"), "cannot contain \"stream\""),
+        (
+            &format!("{llm}\nparameters = {{ model = \"x\" }}"),
+            "\"model\": use the key of that name",
+        ),
         (&format!("{llm}\napi_key = \"env:NO_SUCH_KEY_8\""), "NO_SUCH_KEY_8 is not set"),
         (&format!("{llm}\ncommand = [\"cat\"]"), "`command` belongs to kind"),
         ("kind = \"echo\"\nmodel = \"m\"", "`model` belongs to kind = \"llm\""),

@@ -321,7 +321,7 @@ async fn an_idempotency_key_makes_two_sends_one() {
 struct Race {
     #[expect(dead_code, reason = "read by whoever reads the failed test")]
     task: String,
-    /// Whether the cancel was answered with the cancelled task.
+    /// True if the cancel was answered with the cancelled task.
     cancelled: bool,
     streamed: Option<String>,
     replayed: Option<String>,

@@ -115,6 +115,15 @@ async fn one_line_is_one_message_and_nothing_else_is_printed() {
 }
 
 #[tokio::test]
+async fn the_log_says_that_tasks_are_in_memory_only() {
+    let options = Options::default().no_data().arguments(["--ephemeral"]);
+    let mut pipe = Pipe::with(tempfile::tempdir().unwrap(), &options);
+    pipe.input = None;
+    let (status, log) = pipe.ended().await;
+    assert!(status.success() && log.contains("in memory only: all tasks are lost"), "{log}");
+}
+
+#[tokio::test]
 async fn bad_lines_are_refused_one_by_one() {
     let config = format!("[limits]\nbody = \"64KiB\"\n{AGENTS}");
     let mut pipe = Pipe::start(&config);

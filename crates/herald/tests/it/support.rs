@@ -36,7 +36,7 @@ kind = "conformance"
 /// The path of the `conformance` agent.
 pub(crate) const CONFORMANCE: &str = "/agents/conformance";
 
-/// How to start the binary.
+/// Options for the start of the binary.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     config: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) struct Herald {
     /// Held open, so that the server can print.
     _stdout: BufReader<ChildStdout>,
     pub(crate) address: SocketAddr,
-    /// What it printed when it started.
+    /// Its output at the start.
     pub(crate) greeting: String,
     options: Options,
     home: TempDir,

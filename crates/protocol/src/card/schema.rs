@@ -122,7 +122,7 @@ pub fn violations(document: &[u8]) -> Vec<Violation> {
     let mut found = Vec::new();
     match serde_json::from_slice(document) {
         Ok(card) => check(&card, S::Object(CARD), "", &mut found),
-        Err(fault) => add(&mut found, "", &format!("is no JSON: {fault}")),
+        Err(fault) => add(&mut found, "", &format!("is not JSON: {fault}")),
     }
     found
 }

@@ -290,7 +290,7 @@ impl wire::TaskStatus {
     fn read(self, at: &mut Violations<'_>) -> TaskStatus {
         let state = u64::try_from(self.state).ok().and_then(TaskState::from_number);
         if state.is_none() {
-            at.add("state", "is no task state");
+            at.add("state", "is not a task state");
         }
         TaskStatus {
             state: state.unwrap_or_default(),

@@ -141,7 +141,7 @@ fn config_ref(tenant: String, task: String, id: String) -> Result<PushConfigRef,
 fn state(number: i32, field: &str, at: &mut Violations<'_>) -> TaskState {
     let state = u64::try_from(number).ok().and_then(TaskState::from_number);
     state.unwrap_or_else(|| {
-        at.add(field, "is no task state");
+        at.add(field, "is not a task state");
         TaskState::Unspecified
     })
 }

@@ -23,6 +23,13 @@ pub(crate) struct CallReply {
     permit: Option<KeyedPermit<Owner>>,
 }
 
+/// What the engine needs of a call beside the request.
+struct AdmittedCall<'a> {
+    caller: &'a Caller,
+    route: AgentRoute,
+    permit: Option<KeyedPermit<Owner>>,
+}
+
 /// The reply to a call as its binding sends it.
 #[derive(Debug)]
 pub(crate) enum EncodedReply {
@@ -35,46 +42,72 @@ pub(crate) enum EncodedReply {
 impl Exchange<'_> {
     /// Passes a request to the engine and counts the call. The reservation of the request is returned
     /// once the request is stored.
-    pub(crate) async fn call(
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    pub(crate) fn call(
         &self,
         caller: &Caller,
         dialect: Dialect,
         mut request: Request,
         reservation: Option<Reservation>,
-    ) -> Result<CallReply, Error> {
-        let operation = request.operation();
-        let replied = async {
-            let named;
-            let caller = match request.tenant().filter(|tenant| !tenant.is_empty()) {
-                Some(tenant) => {
-                    named = self.caller(Some(tenant)).await?;
-                    &named
+    ) -> impl Future<Output = Result<CallReply, Error>> + Send {
+        async move {
+            let operation = request.operation();
+            let named = match request.tenant().filter(|tenant| !tenant.is_empty()) {
+                Some(tenant) => Some(self.caller(Some(tenant)).await),
+                None => None,
+            };
+            let caller = match &named {
+                Some(named) => named.as_ref().map_err(Error::clone),
+                None => Ok(caller),
+            };
+            // Without an async block for the errors: it would hold the request a second time.
+            let admitted = caller.and_then(|caller| self.admit(caller, dialect, &mut request));
+            let replied = match admitted {
+                Ok(admitted) => {
+                    let AdmittedCall { caller, route, permit } = admitted;
+                    let engine = &self.shared.engine;
+                    // On the heap: it is the largest part of a request, and everything above would be
+                    // moved with it.
+                    let called = engine.call_with_reservation(caller, &route, request, reservation);
+                    let reply = Box::pin(called).await;
+                    reply.map(|reply| CallReply {
+                        reply: self.within_quota(caller, reply),
+                        dialect,
+                        permit,
+                    })
                 }
-                None => caller,
+                Err(error) => Err(error),
             };
-            self.complete(dialect, &mut request)?;
-            self.record_request(dialect, caller, &request);
-            let permit = if operation.is_streaming() {
-                Some(self.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?)
-            } else {
-                None
-            };
-            let route = AgentRoute { agent: self.agent.clone(), extensions: self.extensions() };
-            let engine = &self.shared.engine;
-            // On the heap: it is the largest part of a request, and everything above would be moved
-            // with it.
-            let reply =
-                Box::pin(engine.call_with_reservation(caller, &route, request, reservation))
-                    .await?;
-            let reply = match reply {
-                Reply::Stream(events) => Reply::Stream(events.within(self.response_quota(caller))),
-                whole @ (Reply::Sent(_) | Reply::Task(_) | Reply::Tasks(_)) => whole,
-            };
-            Ok(CallReply { reply, dialect, permit })
+            let replied = replied.map_err(|error| for_dialect(dialect, operation, error));
+            self.count(dialect, operation, replied.as_ref().err());
+            replied
+        }
+    }
+
+    /// Completes a request and takes the permit of a stream.
+    fn admit<'a>(
+        &self,
+        caller: &'a Caller,
+        dialect: Dialect,
+        request: &mut Request,
+    ) -> Result<AdmittedCall<'a>, Error> {
+        self.complete(dialect, request)?;
+        self.record_request(dialect, caller, request);
+        let permit = if request.operation().is_streaming() {
+            Some(self.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?)
+        } else {
+            None
         };
-        let replied = replied.await.map_err(|error| for_dialect(dialect, operation, error));
-        self.count(dialect, operation, replied.as_ref().err());
-        replied
+        let route = AgentRoute { agent: self.agent.clone(), extensions: self.extensions() };
+        Ok(AdmittedCall { caller, route, permit })
+    }
+
+    /// The reply with the memory of a stream counted against the quota of the caller.
+    fn within_quota(&self, caller: &Caller, reply: Reply) -> Reply {
+        match reply {
+            Reply::Stream(events) => Reply::Stream(events.within(self.response_quota(caller))),
+            whole @ (Reply::Sent(_) | Reply::Task(_) | Reply::Tasks(_)) => whole,
+        }
     }
 
     /// Adds to a request what the binding carries outside its parameters.

@@ -1,14 +1,15 @@
 //! Stream cursor: the `Last-Event-ID` from which a stream resumes.
 
 use herald_protocol::{Error, TaskId, percent, request::Cursor};
-use http::request::Parts;
+use http::{HeaderName, request::Parts};
 
 const FIELD: &str = "Last-Event-ID";
+pub(crate) static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The cursor of a request: its `Last-Event-ID` header or, since not every client can set headers,
 /// its `lastEventId` parameter.
 pub(crate) fn of(parts: &Parts) -> Result<Option<Cursor>, Error> {
-    let text = match parts.headers.get("last-event-id") {
+    let text = match parts.headers.get(&LAST_EVENT_ID) {
         Some(value) => value.to_str().map_err(|_| malformed())?,
         None => super::query(parts, "lastEventId").unwrap_or_default(),
     };

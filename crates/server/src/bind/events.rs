@@ -15,6 +15,7 @@ use http::{Response, request::Parts};
 use crate::{
     bind::{
         Exchange,
+        cursor::LAST_EVENT_ID,
         frames::FrameStream,
         query, rest,
         sse::{self, FrameEnvelope},
@@ -92,7 +93,7 @@ fn tasks(parts: &Parts) -> Result<Vec<TaskId>, Error> {
 
 /// The position of the last event that the caller has.
 fn position(parts: &Parts) -> Result<Option<Position>, Error> {
-    let text = match parts.headers.get("last-event-id") {
+    let text = match parts.headers.get(&LAST_EVENT_ID) {
         Some(value) => value.to_str().unwrap_or("?"),
         None => query(parts, "lastEventId").unwrap_or_default(),
     };

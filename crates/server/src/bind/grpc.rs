@@ -110,11 +110,11 @@ where
         return Ok(response_to(&exchange, health::answer(&exchange, method, body).await));
     }
     let host = shared.guard.host(parts, ingress)?;
-    shared.guard.origin(&parts.headers, host.as_ref())?;
+    shared.guard.origin(&parts.headers, host)?;
     if shared.config.grpc_reflection && reflection::SERVICES.contains(&service) {
         return Ok(response_to(&exchange, reflection::answer(&exchange, service, body).await));
     }
-    exchange.join_trace(trace::of(&parts.headers));
+    exchange.join_trace(trace::of(&parts.headers).as_ref());
     let called = match Service::ALL.into_iter().find(|known| known.name() == service) {
         Some(service) => {
             let called = call(&mut exchange, service, method, body).await;

@@ -11,7 +11,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
     bind::{
-        Exchange,
+        Exchange, JSON,
         call::EncodedReply,
         frames::FrameStream,
         respond,
@@ -34,60 +34,69 @@ pub(crate) struct JsonRpcFailure {
 
 /// Answers a request at `entry`. The order of the checks is the one every conformance suite accepts: parse,
 /// envelope, method, version, parameters, capability, semantics.
-pub(crate) async fn answer<B>(exchange: &Exchange<'_>, entry: EntryPoint, body: B) -> Response<Body>
+#[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+pub(crate) fn answer<B>(
+    exchange: &Exchange<'_>,
+    entry: EntryPoint,
+    body: B,
+) -> impl Future<Output = Response<Body>>
 where
     B: http_body::Body<Data = Bytes>,
 {
-    let caller = match exchange.caller(None).await {
-        Ok(caller) => caller,
-        Err(error) => return refuse(exchange, entry, &RequestId::null(), error.into()),
-    };
-    if !body.is_end_stream()
-        && let Some(text) = guard::refuse_content(&exchange.parts.headers)
-    {
-        let error = Error::new(ErrorKind::ContentTypeNotSupported, text);
-        let mut response = refuse(exchange, entry, &RequestId::null(), error.into());
-        *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        return response;
-    }
-    let (body, reservation) = match exchange.read_body(&caller, body, 0).await {
-        Ok(read) => read,
-        Err(UnreadBody::TooSlow) => return too_slow(),
-        Err(unread) => {
-            let mut response =
-                refuse(exchange, entry, &RequestId::null(), Error::from(unread).into());
-            if matches!(unread, UnreadBody::TooLarge { .. }) {
-                let close = HeaderValue::from_static("close");
-                response.headers_mut().insert(header::CONNECTION, close);
-            }
+    async move {
+        let caller = match exchange.caller(None).await {
+            Ok(caller) => caller,
+            Err(error) => return refuse(exchange, entry, &RequestId::null(), error.into()),
+        };
+        if !body.is_end_stream()
+            && let Some(text) = guard::refuse_content(&exchange.parts.headers)
+        {
+            let error = Error::new(ErrorKind::ContentTypeNotSupported, text);
+            let mut response = refuse(exchange, entry, &RequestId::null(), error.into());
+            *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return response;
         }
-    };
-    let (id, decoded) = match jsonrpc::parse(&body) {
-        Ok(call) => {
-            let params = call.params.map(|params| params.get().as_bytes());
-            let policy = exchange.shared.config.missing_version;
-            (call.id, decode(exchange, entry, policy, &call.method, params))
+        let (body, reservation) = match exchange.read_body(&caller, body, 0).await {
+            Ok(read) => read,
+            Err(UnreadBody::TooSlow) => return too_slow(),
+            Err(unread) => {
+                let mut response =
+                    refuse(exchange, entry, &RequestId::null(), Error::from(unread).into());
+                if matches!(unread, UnreadBody::TooLarge { .. }) {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
+                return response;
+            }
+        };
+        let (id, decoded) = match jsonrpc::parse(&body) {
+            Ok(call) => {
+                let params = call.params.map(|params| params.get().as_bytes());
+                let policy = exchange.shared.config.missing_version;
+                (call.id, decode(exchange, entry, policy, &call.method, params))
+            }
+            Err((id, error)) => return refuse(exchange, entry, &id, error.into()),
+        };
+        // The request holds everything by now, and the call can take long.
+        drop(body);
+        let (dialect, request) = match decoded {
+            Ok(decoded) => decoded,
+            Err(failure) => return refuse(exchange, entry, &id, failure),
+        };
+        let operation = request.operation();
+        let reply = exchange.call(&caller, dialect, request, reservation).await;
+        match reply.and_then(|reply| reply.encode(exchange, &caller, Some(&id))) {
+            Ok(EncodedReply::Whole(body)) => respond(StatusCode::OK, JSON, body),
+            Ok(EncodedReply::Stream(events, dialect, permit)) => {
+                let frames = FrameStream::of_task(events, dialect, exchange.id);
+                let keep_alive = exchange.shared.config.timeouts.keep_alive;
+                let envelope = FrameEnvelope::Result(id);
+                sse::response(frames, dialect, envelope, None, keep_alive, permit)
+            }
+            Err(error) => {
+                refuse(exchange, entry, &id, JsonRpcFailure::of(dialect, operation, error))
+            }
         }
-        Err((id, error)) => return refuse(exchange, entry, &id, error.into()),
-    };
-    // The request holds everything by now, and the call can take long.
-    drop(body);
-    let (dialect, request) = match decoded {
-        Ok(decoded) => decoded,
-        Err(failure) => return refuse(exchange, entry, &id, failure),
-    };
-    let operation = request.operation();
-    let reply = exchange.call(&caller, dialect, request, reservation).await;
-    match reply.and_then(|reply| reply.encode(exchange, &caller, Some(&id))) {
-        Ok(EncodedReply::Whole(body)) => respond(StatusCode::OK, "application/json", body),
-        Ok(EncodedReply::Stream(events, dialect, permit)) => {
-            let frames = FrameStream::of_task(events, dialect, exchange.id);
-            let keep_alive = exchange.shared.config.timeouts.keep_alive;
-            let envelope = FrameEnvelope::Result(id);
-            sse::response(frames, dialect, envelope, None, keep_alive, permit)
-        }
-        Err(error) => refuse(exchange, entry, &id, JsonRpcFailure::of(dialect, operation, error)),
     }
 }
 
@@ -165,9 +174,7 @@ fn refuse(
     let status = status.expect("the error table has statuses of HTTP");
     let mut response = match dialect {
         Dialect::V03 | Dialect::V01 if streams => sse::refusal(status, &body),
-        Dialect::V1 | Dialect::V03 | Dialect::V03Rest | Dialect::V01 => {
-            respond(status, "application/json", body)
-        }
+        Dialect::V1 | Dialect::V03 | Dialect::V03Rest | Dialect::V01 => respond(status, JSON, body),
     };
     exchange.mark(response.headers_mut(), kind);
     response

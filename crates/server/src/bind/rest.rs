@@ -10,7 +10,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
     bind::{
-        Exchange,
+        Exchange, JSON,
         call::EncodedReply,
         frames::FrameStream,
         jsonrpc, respond,
@@ -24,51 +24,54 @@ use crate::{
 };
 
 /// Answers a request to `path`, which is relative to its mount.
-pub(crate) async fn answer<B>(
+#[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+pub(crate) fn answer<B>(
     exchange: &Exchange<'_>,
     method: &http::Method,
     mount: Mount,
     path: &str,
     body: B,
-) -> Response<Body>
+) -> impl Future<Output = Response<Body>>
 where
     B: http_body::Body<Data = Bytes>,
 {
-    let mut route = match rest::route(method.as_str(), path) {
-        Ok(route) => route,
-        Err(RouteError::NotFound) => return Refusal::not_found().into_response(),
-        Err(RouteError::MethodNotAllowed(allow)) => {
-            return Refusal::method(allow).into_response();
+    async move {
+        let mut route = match rest::route(method.as_str(), path) {
+            Ok(route) => route,
+            Err(RouteError::NotFound) => return Refusal::not_found().into_response(),
+            Err(RouteError::MethodNotAllowed(allow)) => {
+                return Refusal::method(allow).into_response();
+            }
+        };
+        let version = exchange.version();
+        if mount == Mount::Shared && is_old(&route, version.as_deref()) {
+            route.dialect = Dialect::V03Rest;
         }
-    };
-    let version = exchange.version();
-    if mount == Mount::Shared && is_old(&route, version.as_deref()) {
-        route.dialect = Dialect::V03Rest;
-    }
-    let Route { dialect, operation, .. } = route;
-    let replied = async {
-        let policy = exchange.shared.config.missing_version;
-        let served = exchange.serves(dialect, operation);
-        let served = served.and_then(|()| dialect.check_version(version.as_deref(), policy));
-        served.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
-        let caller = exchange.caller(None).await?;
-        let (body, reservation) = read(exchange, &caller, body).await?;
-        let request = rest::request(&route, exchange.parts.uri.query(), &body);
-        drop(body);
-        let request =
-            request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
-        let reply = exchange.call(&caller, dialect, request, reservation).await?;
-        Ok(reply.encode(exchange, &caller, None)?)
-    };
-    match replied.await {
-        Ok(EncodedReply::Whole(body)) => respond(StatusCode::OK, content_type(dialect), body),
-        Ok(EncodedReply::Stream(events, dialect, permit)) => {
-            let frames = FrameStream::of_task(events, dialect, exchange.id);
-            let keep_alive = exchange.shared.config.timeouts.keep_alive;
-            sse::response(frames, dialect, FrameEnvelope::Bare, None, keep_alive, permit)
+        let Route { dialect, operation, .. } = route;
+        let replied = async {
+            let policy = exchange.shared.config.missing_version;
+            let served = exchange.serves(dialect, operation);
+            let served = served.and_then(|()| dialect.check_version(version.as_deref(), policy));
+            served.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
+            let caller = exchange.caller(None).await?;
+            let (body, reservation) = read(exchange, &caller, body).await?;
+            let request = rest::request(&route, exchange.parts.uri.query(), &body);
+            drop(body);
+            let request =
+                request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
+            let reply = exchange.call(&caller, dialect, request, reservation).await?;
+            Ok(reply.encode(exchange, &caller, None)?)
+        };
+        match replied.await {
+            Ok(EncodedReply::Whole(body)) => respond(StatusCode::OK, content_type(dialect), body),
+            Ok(EncodedReply::Stream(events, dialect, permit)) => {
+                let frames = FrameStream::of_task(events, dialect, exchange.id);
+                let keep_alive = exchange.shared.config.timeouts.keep_alive;
+                sse::response(frames, dialect, FrameEnvelope::Bare, None, keep_alive, permit)
+            }
+            Err(RestFailure::Error(error)) => refuse(exchange, dialect, error),
+            Err(RestFailure::TooSlow) => jsonrpc::too_slow(),
         }
-        Err(RestFailure::Error(error)) => refuse(exchange, dialect, error),
-        Err(RestFailure::TooSlow) => jsonrpc::too_slow(),
     }
 }
 
@@ -135,9 +138,9 @@ pub(crate) fn refuse(exchange: &Exchange<'_>, dialect: Dialect, error: Error) ->
     response
 }
 
-const fn content_type(dialect: Dialect) -> &'static str {
+const fn content_type(dialect: Dialect) -> HeaderValue {
     match dialect {
-        Dialect::V1 => "application/a2a+json",
-        Dialect::V03 | Dialect::V03Rest | Dialect::V01 => "application/json",
+        Dialect::V1 => const { HeaderValue::from_static("application/a2a+json") },
+        Dialect::V03 | Dialect::V03Rest | Dialect::V01 => JSON,
     }
 }

@@ -281,7 +281,7 @@ impl SessionShared {
     ) -> Result<EncodedReply, Vec<u8>> {
         let parts = self.parts_of(call.parameters.as_deref());
         let mut exchange = self.exchange(parts.as_deref().unwrap_or(&self.parts), request);
-        exchange.join_trace(trace::of(&exchange.parts.headers));
+        exchange.join_trace(trace::of(&exchange.parts.headers).as_ref());
         let id = call.id.unwrap_or_else(RequestId::null);
         let replied = async {
             let _ = parts.as_ref().map_err(Error::clone)?;

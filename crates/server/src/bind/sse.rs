@@ -8,7 +8,7 @@ use herald_protocol::{
     jsonrpc::{self, RequestId},
     sse,
 };
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
 use crate::{
     bind::{
@@ -19,6 +19,10 @@ use crate::{
     body::Body,
     limits::KeyedPermit,
 };
+
+const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
+const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
+static ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// The JSON document that each frame stands in.
 #[derive(Debug)]
@@ -65,9 +69,10 @@ pub(crate) fn response(
     let body = EventBody::new(read, permit).with_keep_alive(sse::KEEP_ALIVE, keep_alive);
     let mut response = Response::new(Body::events(body));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    headers.insert(header::CONTENT_TYPE, EVENT_STREAM);
+    headers.insert(header::CACHE_CONTROL, NO_CACHE);
+    // For nginx, which buffers responses otherwise.
+    headers.insert(&ACCEL_BUFFERING, const { HeaderValue::from_static("no") });
     response
 }
 
@@ -75,8 +80,8 @@ pub(crate) fn response(
 pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> Response<Body> {
     let mut out = Vec::new();
     sse::frame(&mut out, None, None, &[body]);
-    let mut response = respond(status, "text/event-stream", out);
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    let mut response = respond(status, EVENT_STREAM, out);
+    response.headers_mut().insert(header::CACHE_CONTROL, NO_CACHE);
     response
 }
 

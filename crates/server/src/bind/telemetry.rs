@@ -9,19 +9,16 @@ use crate::{bind::Exchange, metrics::AnsweredCall, trace};
 
 impl Exchange<'_> {
     /// Makes the request part of its caller's trace or, without one, the root of its own.
-    pub(crate) fn join_trace(&mut self, parent: Option<TraceContext>) {
-        self.span = self.shared.engine.span_below(parent.as_ref());
-        record_ids(parent.as_ref(), self.span.as_ref());
-        self.parent = parent;
+    pub(crate) fn join_trace(&mut self, parent: Option<&TraceContext>) {
+        self.span = self.shared.engine.span_below(parent);
+        record_ids(parent, self.span.as_ref());
+        self.has_parent = parent.is_some();
     }
 
     /// The span of the request, once its parameters are known: without a trace header, they may contain
     /// the caller's span.
     pub(super) fn request_span(&self, request: &Request) -> Option<TraceContext> {
-        let named = match self.parent {
-            Some(_) => None,
-            None => trace::in_metadata(request),
-        };
+        let named = if self.has_parent { None } else { trace::in_metadata(request) };
         let Some(parent) = named else { return self.span.clone() };
         let span = self.shared.engine.span_below(Some(&parent));
         record_ids(Some(&parent), span.as_ref());

@@ -145,7 +145,11 @@ async fn every_interface_of_every_card_answers() {
     }
     let silent = hub.call(Call::get(format!("/agents/silent{CARD}"))).await.json();
     assert_eq!(silent["capabilities"]["streaming"], false);
-    assert_eq!(hub.call(Call::get(format!("/agents/nobody{CARD}"))).await.status(), 404);
+    for path in [CARD, "/tasks", "/", ""] {
+        let answer = hub.call(Call::get(format!("/agents/Script{path}")).v1()).await;
+        assert_eq!(answer.status(), 404, "{path}");
+        assert_eq!(answer.json()["error"]["message"], "no agent \"Script\"", "{path}");
+    }
 }
 
 // proves: EXT-008

@@ -86,8 +86,8 @@ fn an_image_is_sent_to_agents_that_accept_images() {
         acp.open(&mut DialectOutput::default());
         let can = GEMINI.replace(r#""image":true"#, &format!(r#""image":{takes}"#));
         play(&mut acp, &[&can, GEMINI_SESSION]);
-        let (told, _) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
-        let prompt = told[0]["params"]["prompt"].as_array().unwrap();
+        let (sent, _) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+        let prompt = sent[0]["params"]["prompt"].as_array().unwrap();
         assert_eq!(prompt.len(), blocks, "{prompt:?}");
         if takes {
             let shown = json!({ "type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo=" });
@@ -101,33 +101,33 @@ fn a_turn_of_gemini_cli_with_an_approval_becomes_events() {
     let mut acp = gemini::dialect(ask());
     let mut out = DialectOutput::default();
     acp.open(&mut out);
-    let (told, _) = output(out);
-    let initialize = &told[0]["params"];
-    assert_eq!(told[0]["method"], "initialize");
+    let (sent, _) = output(out);
+    let initialize = &sent[0]["params"];
+    assert_eq!(sent[0]["method"], "initialize");
     assert_eq!(initialize["protocolVersion"], 1);
     assert_eq!(initialize["clientCapabilities"], json!({}), "no files, no terminals");
 
-    let (told, _) = play(&mut acp, &[GEMINI]);
+    let (sent, _) = play(&mut acp, &[GEMINI]);
     let params = json!({ "cwd": "/w", "mcpServers": [] });
     let new = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/new", "params": params });
-    assert_eq!(told, [new]);
+    assert_eq!(sent, [new]);
 
-    let (told, events) = play(&mut acp, &[GEMINI_SESSION]);
-    assert_eq!(told[0]["method"], "session/set_mode");
-    assert_eq!(told[0]["params"], json!({ "sessionId": "7444b436-ae7f", "modeId": "default" }));
+    let (sent, events) = play(&mut acp, &[GEMINI_SESSION]);
+    assert_eq!(sent[0]["method"], "session/set_mode");
+    assert_eq!(sent[0]["params"], json!({ "sessionId": "7444b436-ae7f", "modeId": "default" }));
     assert_eq!(events, []);
 
     let commands = update(
         r#"{"sessionUpdate":"available_commands_update","availableCommands":[{"name":"memory","description":"Manage memory."}]}"#,
     );
-    let (told, events) = play(&mut acp, &[&commands, r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
-    assert_eq!(told[0]["method"], "session/prompt");
-    assert_eq!(told[0]["params"]["prompt"], json!([{ "type": "text", "text": "hello" }]));
+    let (sent, events) = play(&mut acp, &[&commands, r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+    assert_eq!(sent[0]["method"], "session/prompt");
+    assert_eq!(sent[0]["params"]["prompt"], json!([{ "type": "text", "text": "hello" }]));
     let (model, session) = (Some("auto".to_owned()), Some("7444b436-ae7f".to_owned()));
     assert_eq!(events, [AgentEvent::Init { model, session }]);
 
-    let (told, events) = play(&mut acp, &[GEMINI_WANTS]);
-    assert_eq!(told, [] as [Value; 0], "it waits");
+    let (sent, events) = play(&mut acp, &[GEMINI_WANTS]);
+    assert_eq!(sent, [] as [Value; 0], "it waits");
     let [AgentEvent::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(approval.prompt, "execute: touch made-it && echo out");
     let ids: Vec<_> = approval.choices.iter().map(|choice| choice.id.as_str()).collect();
@@ -136,10 +136,10 @@ fn a_turn_of_gemini_cli_with_an_approval_becomes_events() {
     assert_eq!(grants, [true, true, false]);
     assert_eq!(approval.detail["kind"], "execute");
 
-    let (told, events) = answer(&mut acp, approval, 0);
+    let (sent, events) = answer(&mut acp, approval, 0);
     let outcome = json!({ "outcome": "selected", "optionId": "proceed_once" });
     let result = json!({ "outcome": outcome });
-    assert_eq!(told, [json!({ "jsonrpc": "2.0", "id": 0, "result": result })]);
+    assert_eq!(sent, [json!({ "jsonrpc": "2.0", "id": 0, "result": result })]);
     let name = "touch made-it && echo out".to_owned();
     assert_eq!(events, [AgentEvent::ToolUse { name }]);
 
@@ -172,18 +172,18 @@ fn the_replay_of_a_loaded_session_is_ignored() {
     let session = Some("7444b436-ae7f".to_owned());
     let mut acp = gemini::dialect(CodingRequest { session: session.clone(), ..ask() });
     acp.open(&mut DialectOutput::default());
-    let (told, _) = play(&mut acp, &[GEMINI]);
-    assert_eq!(told[0]["method"], "session/load");
+    let (sent, _) = play(&mut acp, &[GEMINI]);
+    assert_eq!(sent[0]["method"], "session/load");
     // See gemini.rs for the space.
-    assert_eq!(told[0]["params"]["sessionId"], " 7444b436-ae7f");
+    assert_eq!(sent[0]["params"]["sessionId"], " 7444b436-ae7f");
 
     let refused =
         r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"Authentication required"}}"#;
-    let (told, _) = play(&mut acp, &[refused]);
-    assert_eq!(told[0]["method"], "authenticate");
-    assert_eq!(told[0]["params"], json!({ "methodId": "gemini-api-key" }));
-    let (told, _) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
-    assert_eq!(told[0]["method"], "session/load");
+    let (sent, _) = play(&mut acp, &[refused]);
+    assert_eq!(sent[0]["method"], "authenticate");
+    assert_eq!(sent[0]["params"], json!({ "methodId": "gemini-api-key" }));
+    let (sent, _) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+    assert_eq!(sent[0]["method"], "session/load");
 
     let first = update(
         r#"{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"hello"}}"#,
@@ -193,9 +193,9 @@ fn the_replay_of_a_loaded_session_is_ignored() {
     );
     let loaded = r#"{"jsonrpc":"2.0","id":4,"result":{"modes":{"availableModes":[],"currentModeId":"default"},"models":{"availableModels":[],"currentModelId":"auto"}}}"#;
     let chosen = r#"{"jsonrpc":"2.0","id":5,"result":{}}"#;
-    let (told, events) = play(&mut acp, &[&first, loaded, &again, chosen]);
+    let (sent, events) = play(&mut acp, &[&first, loaded, &again, chosen]);
     assert_eq!(events, [AgentEvent::Init { model: Some("auto".to_owned()), session }]);
-    assert_eq!(told[1]["params"]["sessionId"], " 7444b436-ae7f");
+    assert_eq!(sent[1]["params"]["sessionId"], " 7444b436-ae7f");
 
     let second = again.replace("First", "Second");
     let (_, events) = play(&mut acp, &[&second]);
@@ -209,19 +209,19 @@ fn a_turn_of_opencode_in_a_resumed_session_becomes_events() {
     let chosen = CodingRequest { session: session.clone(), model: model.clone(), profile, ..ask() };
     let mut acp = opencode::dialect(chosen);
     acp.open(&mut DialectOutput::default());
-    let (told, _) = play(&mut acp, &[OPENCODE]);
-    assert_eq!(told[0]["method"], "session/resume", "nothing is told again that way");
-    let (told, _) = play(&mut acp, &[OPENCODE_SESSION]);
-    assert_eq!(told[0]["method"], "session/set_config_option");
+    let (sent, _) = play(&mut acp, &[OPENCODE]);
+    assert_eq!(sent[0]["method"], "session/resume", "a resumed session is not replayed");
+    let (sent, _) = play(&mut acp, &[OPENCODE_SESSION]);
+    assert_eq!(sent[0]["method"], "session/set_config_option");
     let params = json!({ "sessionId": "ses_e1d1", "configId": "model", "value": "scripted/m1" });
-    assert_eq!(told[0]["params"], params);
-    let (told, _) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
-    assert_eq!(told[0]["params"]["value"], "plan");
-    let (told, events) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":4,"result":{}}"#]);
-    assert_eq!(told[0]["method"], "session/prompt");
+    assert_eq!(sent[0]["params"], params);
+    let (sent, _) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+    assert_eq!(sent[0]["params"]["value"], "plan");
+    let (sent, events) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":4,"result":{}}"#]);
+    assert_eq!(sent[0]["method"], "session/prompt");
     assert_eq!(events, [AgentEvent::Init { model, session }]);
 
-    let (told, events) = play(
+    let (sent, events) = play(
         &mut acp,
         &[
             &update(
@@ -245,7 +245,7 @@ fn a_turn_of_opencode_in_a_resumed_session_becomes_events() {
             r#"{"jsonrpc":"2.0","id":5,"result":{"stopReason":"end_turn","usage":{"inputTokens":10,"outputTokens":5,"totalTokens":15},"_meta":{}}}"#,
         ],
     );
-    assert_eq!(told, [] as [Value; 0]);
+    assert_eq!(sent, [] as [Value; 0]);
     let stats = json!({
         "cost": { "amount": 0.00004, "currency": "USD" },
         "usage": { "inputTokens": 10, "outputTokens": 5, "totalTokens": 15 },
@@ -267,11 +267,11 @@ fn a_missing_session_is_replaced_by_a_new_one() {
     acp.open(&mut DialectOutput::default());
     play(&mut acp, &[OPENCODE]);
     let refused = r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32603,"message":"Internal error: OpenCode service failure","data":{"service":"session"}}}"#;
-    let (told, _) = play(&mut acp, &[refused]);
-    assert_eq!(told[0]["method"], "session/new");
+    let (sent, _) = play(&mut acp, &[refused]);
+    assert_eq!(sent[0]["method"], "session/new");
     let opened = OPENCODE_SESSION.replace(r#""id":2"#, r#""id":3"#);
-    let (told, _) = play(&mut acp, &[&opened]);
-    assert_eq!(told[0]["params"]["sessionId"], "ses_e1d1");
+    let (sent, _) = play(&mut acp, &[&opened]);
+    assert_eq!(sent[0]["params"]["sessionId"], "ses_e1d1");
 }
 
 #[test]
@@ -280,19 +280,19 @@ fn permissions_are_asked_one_after_the_other() {
     let second = GEMINI_WANTS.replace(r#""id":0"#, r#""id":"b""#).replace("run_1", "run_2");
     let (_, events) = play(&mut acp, &[GEMINI_WANTS, &second]);
     let [AgentEvent::Approval(first)] = events.as_slice() else { panic!("{events:?}") };
-    let (told, events) = answer(&mut acp, first, 2);
-    assert_eq!(told[0]["result"]["outcome"]["optionId"], "cancel");
+    let (sent, events) = answer(&mut acp, first, 2);
+    assert_eq!(sent[0]["result"]["outcome"]["optionId"], "cancel");
     let [AgentEvent::Approval(second)] = events.as_slice() else { panic!("{events:?}") };
-    let (told, _) = answer(&mut acp, second, 1);
-    assert_eq!(told[0]["id"], "b");
-    assert_eq!(told[0]["result"]["outcome"]["optionId"], "proceed_always");
+    let (sent, _) = answer(&mut acp, second, 1);
+    assert_eq!(sent[0]["id"], "b");
+    assert_eq!(sent[0]["result"]["outcome"]["optionId"], "proceed_always");
 }
 
 #[test]
 fn with_force_every_permission_is_granted_without_a_question() {
     let mut acp = at_work(CodingRequest { force: true, ..ask() });
-    let (told, events) = play(&mut acp, &[GEMINI_WANTS]);
-    assert_eq!(told[0]["result"]["outcome"]["optionId"], "proceed_once");
+    let (sent, events) = play(&mut acp, &[GEMINI_WANTS]);
+    assert_eq!(sent[0]["result"]["outcome"]["optionId"], "proceed_once");
     assert_eq!(events, [AgentEvent::ToolUse { name: "touch made-it && echo out".to_owned() }]);
     assert!(opencode::dialect(ask()).variables()[0].1.contains("ask"));
     assert_eq!(opencode::dialect(CodingRequest { force: true, ..ask() }).variables(), []);
@@ -305,8 +305,8 @@ fn a_denial_is_offered_even_if_the_agent_offers_none() {
     let (_, events) = play(&mut acp, &[wants]);
     let [AgentEvent::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
     assert!(!approval.choices[1].grants);
-    let (told, events) = answer(&mut acp, approval, 1);
-    assert_eq!(told[0]["result"], json!({ "outcome": { "outcome": "cancelled" } }));
+    let (sent, events) = answer(&mut acp, approval, 1);
+    assert_eq!(sent[0]["result"], json!({ "outcome": { "outcome": "cancelled" } }));
     assert_eq!(events, []);
 }
 
@@ -316,10 +316,10 @@ fn a_cancelled_turn_answers_pending_permissions() {
     play(&mut acp, &[GEMINI_WANTS]);
     let mut out = DialectOutput::default();
     acp.cancel(&mut out);
-    let (told, _) = output(out);
-    assert_eq!(told[0]["result"]["outcome"]["outcome"], "cancelled");
-    assert_eq!(told[1]["method"], "session/cancel");
-    assert!(told[1].get("id").is_none(), "a notification: {told:?}");
+    let (sent, _) = output(out);
+    assert_eq!(sent[0]["result"]["outcome"]["outcome"], "cancelled");
+    assert_eq!(sent[1]["method"], "session/cancel");
+    assert!(sent[1].get("id").is_none(), "a notification: {sent:?}");
 }
 
 #[test]
@@ -328,13 +328,13 @@ fn unsupported_methods_are_refused_and_other_lines_ignored() {
     let wants = r#"{"jsonrpc":"2.0","id":"f","method":"fs/read_text_file","params":{"path":"/etc/passwd"}}"#;
     let odd =
         r#"{"jsonrpc":"2.0","id":8,"method":"session/request_permission","params":{"options":[]}}"#;
-    let (told, events) = play(
+    let (sent, events) = play(
         &mut acp,
         &["Loading…", "", "[]", r#"{"jsonrpc":"2.0","method":"later"}"#, wants, odd],
     );
-    let codes: Vec<_> = told.iter().map(|line| &line["error"]["code"]).collect();
+    let codes: Vec<_> = sent.iter().map(|line| &line["error"]["code"]).collect();
     assert_eq!(codes, [METHOD_NOT_FOUND, INVALID_PARAMS]);
-    assert_eq!(told[0]["id"], "f");
+    assert_eq!(sent[0]["id"], "f");
     assert_eq!(events, []);
 }
 

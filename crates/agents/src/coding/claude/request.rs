@@ -96,9 +96,9 @@ impl PermissionRequest {
     /// Takes the caller's answer. Returns the answer for Claude Code once nothing is left to ask.
     pub(super) fn answer(&mut self, choice: &ApprovalChoice) -> Option<ControlResult> {
         if !choice.grants {
-            return Some(
-                self.decided(PermissionDecision::Deny { message: "The user said no.".to_owned() }),
-            );
+            return Some(self.decided(PermissionDecision::Deny {
+                message: "The user denied this.".to_owned(),
+            }));
         }
         let rules = match self.questions.pop_front() {
             Some(question) => {

@@ -27,18 +27,18 @@ fn play(ask: CodingRequest, lines: &str, choice: usize) -> (Vec<AgentEvent>, Vec
         }
         answered = out.events.len();
     }
-    let said = String::from_utf8(out.lines).unwrap();
-    (out.events, said.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    let sent = String::from_utf8(out.lines).unwrap();
+    (out.events, sent.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
 fn texts(events: &[AgentEvent]) -> String {
-    let mut told = String::new();
+    let mut all = String::new();
     for event in events {
         if let AgentEvent::Text(text) = event {
-            told.push_str(text);
+            all.push_str(text);
         }
     }
-    told
+    all
 }
 
 /// The first approval.
@@ -66,7 +66,7 @@ fn system_events_of_unknown_form_are_ignored() {
 
 #[test]
 fn lines_become_events_once_each() {
-    let (events, said) = play(CodingRequest { force: true, ..CodingRequest::default() }, TOOL, 0);
+    let (events, sent) = play(CodingRequest { force: true, ..CodingRequest::default() }, TOOL, 0);
     assert_eq!(
         events[0],
         AgentEvent::Init {
@@ -87,37 +87,37 @@ fn lines_become_events_once_each() {
     assert_eq!(Value::from(stats.clone()), expected);
     // With `force` nobody is asked.
     assert!(!events.iter().any(|event| matches!(event, AgentEvent::Approval(_))));
-    assert_eq!(said[0]["response"]["response"]["behavior"], "allow");
+    assert_eq!(sent[0]["response"]["response"]["behavior"], "allow");
 }
 
 #[test]
 fn without_force_the_caller_decides() {
-    let (events, said) = play(CodingRequest::default(), TOOL, 0);
+    let (events, sent) = play(CodingRequest::default(), TOOL, 0);
     let approval = first_approval(&events);
     assert_eq!(approval.prompt, "Bash: touch made.txt && echo done it");
     assert_eq!(approval.detail["input"]["command"], "touch made.txt && echo done it");
-    let response = &said[0]["response"];
+    let response = &sent[0]["response"];
     assert_eq!(response["request_id"], approval.id.as_str());
     assert_eq!(response["response"]["updatedInput"], approval.detail["input"]);
     assert_eq!(response["response"]["updatedPermissions"], json!([]));
 
     // "Do not ask again" is limited to this run: neither settings nor modes change.
-    let (_, said) = play(CodingRequest::default(), TOOL, 1);
-    let rules = said[0]["response"]["response"]["updatedPermissions"].as_array().unwrap();
+    let (_, sent) = play(CodingRequest::default(), TOOL, 1);
+    let rules = sent[0]["response"]["response"]["updatedPermissions"].as_array().unwrap();
     assert_eq!(rules.len(), 2);
     assert!(rules.iter().all(|rule| rule["destination"] == "session"));
 
-    let (_, said) = play(CodingRequest::default(), TOOL, 2);
-    assert_eq!(said[0]["response"]["response"]["behavior"], "deny");
+    let (_, sent) = play(CodingRequest::default(), TOOL, 2);
+    assert_eq!(sent[0]["response"]["response"]["behavior"], "deny");
 }
 
 #[test]
 fn questions_of_the_agent_offer_its_own_options() {
-    let (events, said) = play(CodingRequest::default(), QUESTION, 0);
+    let (events, sent) = play(CodingRequest::default(), QUESTION, 0);
     let labels: Vec<_> =
         first_approval(&events).choices.iter().map(|choice| &*choice.label).collect();
     assert_eq!(labels, ["Red", "Blue", "No answer"]);
-    let input = &said[0]["response"]["response"]["updatedInput"];
+    let input = &sent[0]["response"]["response"]["updatedInput"];
     assert_eq!(input["answers"], json!({ "Which color?": "Red" }));
 }
 
@@ -126,9 +126,9 @@ fn an_option_may_have_the_name_of_our_own_choice() {
     // Rules that come with a question must not be granted by its answer.
     let rules = r#""permission_suggestions":[{"type":"addRules"}],"tool_name""#;
     let lines = QUESTION.replace("Red", "always").replace(r#""tool_name""#, rules);
-    let (events, said) = play(CodingRequest::default(), &lines, 0);
+    let (events, sent) = play(CodingRequest::default(), &lines, 0);
     assert!(first_approval(&events).is_question);
-    let response = &said[0]["response"]["response"];
+    let response = &sent[0]["response"]["response"];
     assert_eq!(response["updatedInput"]["answers"], json!({ "Which color?": "always" }));
     assert_eq!(response["updatedPermissions"], json!([]));
 }
@@ -220,8 +220,8 @@ fn approvals_are_asked_one_after_the_other() {
 fn an_error_has_the_agents_message_and_is_not_text_of_the_answer() {
     let (events, _) = play(CodingRequest::default(), REFUSED, 0);
     assert_eq!(texts(&events), "");
-    let said = AgentEvent::Error("Invalid API key · Fix external API key".to_owned());
-    assert_eq!(events.last(), Some(&said));
+    let error = AgentEvent::Error("Invalid API key · Fix external API key".to_owned());
+    assert_eq!(events.last(), Some(&error));
 }
 
 #[test]

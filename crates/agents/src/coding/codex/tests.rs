@@ -96,8 +96,8 @@ fn the_command_line_contains_nothing_of_the_caller() {
     assert_eq!(Codex::new(ask()).arguments(), ["app-server"]);
     let out = play(CodingRequest { model: Some("large".to_owned()), ..ask() }, WORK, "accept");
     let lines = lines(&out);
-    let said: Vec<_> = lines.iter().map(|line| line["method"].as_str().unwrap()).collect();
-    assert_eq!(said, ["initialize", "initialized", "thread/start", "turn/start"]);
+    let methods: Vec<_> = lines.iter().map(|line| line["method"].as_str().unwrap()).collect();
+    assert_eq!(methods, ["initialize", "initialized", "thread/start", "turn/start"]);
     let asks = json!({
         "model": "large", "cwd": "/repo", "approvalPolicy": "on-request", "sandbox": "read-only"
     });
@@ -255,7 +255,7 @@ fn unreadable_notifications_are_ignored_except_the_end_of_the_turn() {
     }
     let asks = r#"{"method":"item/fileChange/requestApproval","id":3,"params":[]}"#;
     codex.handle_line(asks, &mut out).unwrap();
-    assert_eq!(lines(&out)[0]["error"]["code"], -32601, "whoever asks is answered");
+    assert_eq!(lines(&out)[0]["error"]["code"], -32601, "every request gets an answer");
     assert_eq!(out.events, []);
     let end = r#"{"method":"turn/completed","params":{"threadId":"id-1","turn":"over"}}"#;
     let failure = codex.handle_line(end, &mut out).unwrap_err();

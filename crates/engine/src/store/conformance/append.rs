@@ -1,3 +1,5 @@
+//! Checks of appends: versions, fencing, idempotency keys, loads.
+
 use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
@@ -5,7 +7,9 @@ use herald_protocol::TaskState;
 use tokio::task::JoinSet;
 
 use super::{
-    super::{Append, Header, Kind, Loaded, Original, Run, Snapshot, Store, StoreError, Version},
+    super::{
+        Append, Header, Kind, Loaded, Original, Run, Snapshot, Store, StoreError, TaskVersion,
+    },
     LIVING, at, body, create, dedup, finish, finished, header, key, owner, snapshot,
 };
 
@@ -59,7 +63,7 @@ pub(super) async fn an_append_without_events_changes_the_run(store: Arc<dyn Stor
     let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(LIVING), ..Run::default() };
     let header = Header { run, ..create(key("t"), 1).header };
     let claim = Append {
-        expect: Version::new(1, 0),
+        expect: TaskVersion::new(1, 0),
         fence: Some(0),
         header: header.clone(),
         events: vec![],
@@ -81,7 +85,7 @@ pub(super) async fn a_stale_append_is_refused(store: Arc<dyn Store>) {
     finished(&*store, key("t"), 1).await;
     let before = store.load(&key("t"), None, u64::MAX).await;
     for (head, epoch) in [(1, 1), (3, 1), (5, 1), (4, 0), (4, 2)] {
-        let append = Append { expect: Version::new(head, epoch), ..finish(key("t"), 9) };
+        let append = Append { expect: TaskVersion::new(head, epoch), ..finish(key("t"), 9) };
         assert_eq!(store.append(append).await, Err(StoreError::Conflict));
     }
     assert_eq!(store.load(&key("t"), None, u64::MAX).await, before);
@@ -92,23 +96,24 @@ pub(super) async fn a_stale_append_is_refused(store: Arc<dyn Store>) {
     assert_eq!(store.load(&key("unknown"), None, u64::MAX).await, Ok(Loaded::Gone));
 }
 
-pub(super) async fn a_change_without_an_event_moves_the_task(store: Arc<dyn Store>) {
+pub(super) async fn a_change_without_an_event_changes_the_version(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
     let run = |epoch, holder| Run { turn: 1, attempt: 1, epoch, holder, ..Run::default() };
     let change = |expect, run| {
         let header = Header { run, ..header(TaskState::Submitted, 1) };
         Append { expect, header, events: vec![], ..create(key("t"), 1) }
     };
-    let claim = change(Version::new(1, 0), run(1, Some(LIVING)));
+    let claim = change(TaskVersion::new(1, 0), run(1, Some(LIVING)));
     assert_eq!(store.append(claim.clone()).await, Ok(1));
-    let release = change(Version::new(1, 1), run(2, None));
+    let release = change(TaskVersion::new(1, 1), run(2, None));
     assert_eq!(store.append(release.clone()).await, Ok(1));
     let before = store.load(&key("t"), None, u64::MAX).await;
-    // Decided for the version before, at the same head: they would bring the released holder back.
+    // Both were decided for the earlier version, at the same head: they would bring the released
+    // holder back.
     for stale in [claim, release] {
         assert_eq!(store.append(stale).await, Err(StoreError::Conflict));
     }
-    let message = Append { expect: Version::new(1, 1), ..create(key("t"), 2) };
+    let message = Append { expect: TaskVersion::new(1, 1), ..create(key("t"), 2) };
     assert_eq!(store.append(message).await, Err(StoreError::Conflict));
     assert_eq!(store.load(&key("t"), None, u64::MAX).await, before);
 }
@@ -119,7 +124,7 @@ pub(super) async fn a_lost_claim_is_fenced(store: Arc<dyn Store>) {
         let run = Run { turn: 1, attempt: 1, epoch, holder: Some(LIVING), ..Run::default() };
         let header = Header { run, ..header(TaskState::Submitted, 1) };
         Append {
-            expect: Version::new(1, epoch - 1),
+            expect: TaskVersion::new(1, epoch - 1),
             fence,
             header,
             events: vec![],
@@ -129,21 +134,22 @@ pub(super) async fn a_lost_claim_is_fenced(store: Arc<dyn Store>) {
     assert_eq!(store.append(claim(Some(0), 1)).await, Ok(1));
     assert_eq!(store.append(claim(Some(1), 2)).await, Ok(1));
     let before = store.load(&key("t"), None, u64::MAX).await;
-    // The head is where it was, and still the older claim is refused.
+    // The head has not moved, and the older claim is refused nevertheless.
     assert_eq!(store.append(claim(Some(1), 3)).await, Err(StoreError::Fenced));
-    // A writer that has lost its task must not be told to decide again.
-    let stale = Append { expect: Version::new(7, 2), ..claim(Some(1), 3) };
+    // A writer that lost its claim must get `Fenced` and not `Conflict`, which would make it decide
+    // again.
+    let stale = Append { expect: TaskVersion::new(7, 2), ..claim(Some(1), 3) };
     assert_eq!(store.append(stale).await, Err(StoreError::Fenced));
     assert_eq!(store.load(&key("t"), None, u64::MAX).await, before);
-    // Who writes without a claim is not asked for one.
-    let end = Append { expect: Version::new(1, 2), fence: None, ..finish(key("t"), 2) };
+    // A write without a claim is not fenced.
+    let end = Append { expect: TaskVersion::new(1, 2), fence: None, ..finish(key("t"), 2) };
     assert_eq!(store.append(end).await, Ok(4));
 }
 
-pub(super) async fn what_is_said_in_between_counts(store: Arc<dyn Store>) {
+pub(super) async fn events_without_a_header_change_are_counted(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
     let chunk = |head, text: &str, bytes| {
-        let expect = Version::new(head, 0);
+        let expect = TaskVersion::new(head, 0);
         let events = vec![(Kind::Artifact, body(text))];
         let header = Header { bytes, ..create(key("t"), 1).header };
         Append { expect, fence: Some(0), events, header, ..create(key("t"), 1) }
@@ -155,7 +161,7 @@ pub(super) async fn what_is_said_in_between_counts(store: Arc<dyn Store>) {
     assert_eq!((loaded.head, loaded.header), (3, chunk(2, "three", 13).header));
     let page = store.read(&key("t"), 2, 10).await.unwrap();
     assert_eq!((page.entries[0].seq, page.entries.len(), page.closed), (3, 1, false));
-    let end = Append { expect: Version::new(3, 0), ..finish(key("t"), 2) };
+    let end = Append { expect: TaskVersion::new(3, 0), ..finish(key("t"), 2) };
     assert_eq!(store.append(end).await, Ok(6));
     assert!(store.read(&key("t"), 5, 10).await.unwrap().closed);
 }
@@ -166,7 +172,7 @@ pub(super) async fn a_snapshot_shortens_the_log_to_load(store: Arc<dyn Store>) {
     assert_eq!((loaded.snapshot, loaded.since), (Some(snapshot(4)), vec![]));
 
     let mut more = finish(key("t"), 2);
-    more.expect = Version::new(4, 1);
+    more.expect = TaskVersion::new(4, 1);
     more.snapshot = Some(Snapshot {
         seq: 5,
         status: body("s"),
@@ -180,17 +186,17 @@ pub(super) async fn a_snapshot_shortens_the_log_to_load(store: Arc<dyn Store>) {
     assert!(loaded.since.iter().map(|entry| entry.seq).eq(6..=7));
 }
 
-pub(super) async fn a_known_task_is_loaded_from_there_on(store: Arc<dyn Store>) {
+pub(super) async fn a_load_with_a_known_version_returns_only_later_events(store: Arc<dyn Store>) {
     let load = async |task: &str, head, epoch, limit| {
-        store.load(&key(task), Some(Version::new(head, epoch)), limit).await
+        store.load(&key(task), Some(TaskVersion::new(head, epoch)), limit).await
     };
     assert_eq!(load("t", 1, 0, u64::MAX).await, Ok(Loaded::Gone));
     store.append(create(key("t"), 1)).await.unwrap();
-    // Words that leave the header alone.
+    // Events that do not change the header.
     for head in 1..=3 {
         let events = vec![(Kind::Artifact, body("chunk"))];
         let header = Header { bytes: 5 + 5 * head, ..create(key("t"), 1).header };
-        let expect = Version::new(head, 0);
+        let expect = TaskVersion::new(head, 0);
         store.append(Append { expect, events, header, ..create(key("t"), 1) }).await.unwrap();
     }
     let whole = store.load(&key("t"), None, u64::MAX).await.unwrap();
@@ -204,31 +210,31 @@ pub(super) async fn a_known_task_is_loaded_from_there_on(store: Arc<dyn Store>) 
     }
     assert_eq!(load("t", 1, 0, 14).await, Err(StoreError::TooLarge(15)));
     assert!(load("t", 1, 0, 15).await.is_ok());
-    // Nothing can be added to a version that this log never had, or that has no event.
+    // A version that this log never had, and the version before the first event.
     for unknown in [0, 5] {
         assert_eq!(load("t", unknown, 0, u64::MAX).await, Ok(whole.clone()));
     }
-    // A change without an event.
+    // A change of the run state without an event.
     let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(LIVING), ..Run::default() };
     let header = Header { run, bytes: 20, ..header(TaskState::Working, 2) };
-    let expect = Version::new(4, 0);
+    let expect = TaskVersion::new(4, 0);
     let claim = Append { expect, header: header.clone(), events: vec![], ..create(key("t"), 1) };
     store.append(claim).await.unwrap();
     let more = Loaded::More { header: Header { bytes: 0, ..header }, head: 4, since: vec![] };
     assert_eq!(load("t", 4, 0, u64::MAX).await, Ok(more));
     assert_eq!(load("t", 4, 1, u64::MAX).await, Ok(Loaded::Same));
-    // Past a snapshot, as long as the events are there.
-    let mut end = Append { expect: Version::new(4, 1), ..finish(key("t"), 3) };
+    // Past a snapshot, because the events still exist.
+    let mut end = Append { expect: TaskVersion::new(4, 1), ..finish(key("t"), 3) };
     end.snapshot = Some(snapshot(7));
     store.append(end.clone()).await.unwrap();
     let Ok(Loaded::More { header, head, since }) = load("t", 4, 1, u64::MAX).await else {
-        panic!("the events are there");
+        panic!("the events still exist");
     };
     assert_eq!((header.state, header.bytes, head), (TaskState::Completed, 22, 7));
     assert!(since.iter().map(|entry| entry.seq).eq(5..=7));
 }
 
-pub(super) async fn a_key_is_taken_once(store: Arc<dyn Store>) {
+pub(super) async fn an_idempotency_key_is_registered_once(store: Arc<dyn Store>) {
     assert_eq!(store.original(&[1; 32]).await, Ok(None));
     let first = Append { dedup: Some(dedup(1, 7)), ..create(key("first"), 1) };
     store.append(first.clone()).await.unwrap();
@@ -239,17 +245,17 @@ pub(super) async fn a_key_is_taken_once(store: Arc<dyn Store>) {
     let refused = Err(StoreError::Duplicate(original.clone()));
     assert_eq!(store.append(retry).await, refused);
     assert_eq!(store.load(&key("second"), None, u64::MAX).await, Ok(Loaded::Gone));
-    // A retry finds its original even if the task has moved on since.
+    // A repeated send finds its original even if the task has changed since.
     assert_eq!(store.append(first).await, refused);
     let other = Append { dedup: Some(dedup(2, 7)), ..create(key("second"), 2) };
     assert_eq!(store.append(other).await, Ok(1));
 }
 
-pub(super) async fn a_refused_append_takes_no_key(store: Arc<dyn Store>) {
+pub(super) async fn a_refused_append_registers_no_key(store: Arc<dyn Store>) {
     finished(&*store, key("t"), 1).await;
     let stale = Append { dedup: Some(dedup(1, 7)), ..finish(key("t"), 2) };
     assert_eq!(store.append(stale).await, Err(StoreError::Conflict));
-    let expect = Version::new(4, 1);
+    let expect = TaskVersion::new(4, 1);
     let fenced = Append { expect, fence: Some(9), dedup: Some(dedup(1, 7)), ..finish(key("t"), 2) };
     assert_eq!(store.append(fenced).await, Err(StoreError::Fenced));
     assert_eq!(store.original(&[1; 32]).await, Ok(None));
@@ -257,11 +263,11 @@ pub(super) async fn a_refused_append_takes_no_key(store: Arc<dyn Store>) {
     assert_eq!(store.append(fresh).await, Ok(1));
 }
 
-pub(super) async fn a_later_message_has_a_key_of_its_own(store: Arc<dyn Store>) {
+pub(super) async fn a_later_message_has_its_own_key(store: Arc<dyn Store>) {
     store.append(Append { dedup: Some(dedup(1, 1)), ..create(key("t"), 1) }).await.unwrap();
     let message = (Kind::Received(TaskState::Working), body("more"));
     let second = Append {
-        expect: Version::new(1, 0),
+        expect: TaskVersion::new(1, 0),
         events: vec![message.clone(), message],
         dedup: Some(dedup(2, 2)),
         ..create(key("t"), 2)
@@ -302,7 +308,8 @@ pub(super) async fn writers_of_one_task_win_one_at_a_time(store: Arc<dyn Store>)
         for writer in 0..10 {
             let store = Arc::clone(&store);
             let events = vec![(Kind::Artifact, body(&format!("{head} by {writer}")))];
-            let append = Append { expect: Version::new(head, 0), events, ..create(key("t"), 1) };
+            let append =
+                Append { expect: TaskVersion::new(head, 0), events, ..create(key("t"), 1) };
             writers.spawn(async move { store.append(append).await });
         }
         let results = writers.join_all().await;
@@ -332,7 +339,7 @@ pub(super) async fn a_thousand_tasks_at_once_are_all_written(store: Arc<dyn Stor
     }
 }
 
-pub(super) async fn big_bodies_survive(store: Arc<dyn Store>) {
+pub(super) async fn big_bodies_are_stored_unchanged(store: Arc<dyn Store>) {
     let big = Bytes::from(vec![b'x'; 5_000_000]);
     let mut append = create(key("t"), 1);
     append.events.push((Kind::Artifact, big.clone()));
@@ -343,7 +350,7 @@ pub(super) async fn big_bodies_survive(store: Arc<dyn Store>) {
     assert!(store.read(&key("t"), 1, 10).await.unwrap().entries[0].body == big);
 }
 
-pub(super) async fn odd_names_survive(store: Arc<dyn Store>) {
+pub(super) async fn unusual_names_are_stored_unchanged(store: Arc<dyn Store>) {
     let long = "x".repeat(1024);
     let names = [
         "",
@@ -396,7 +403,7 @@ pub(super) async fn owners_do_not_see_each_other(store: Arc<dyn Store>) {
     }
 }
 
-pub(super) async fn the_secret_stays_and_probing_changes_nothing(store: Arc<dyn Store>) {
+pub(super) async fn the_secret_is_stable_and_a_probe_changes_nothing(store: Arc<dyn Store>) {
     let secret = store.secret();
     assert_ne!(secret, [0; 32]);
     finished(&*store, key("t"), 1).await;

@@ -1,3 +1,5 @@
+//! Checks of feeds: order, filters, scopes, skipped events.
+
 use std::{slice, sync::Arc};
 
 use bytes::Bytes;
@@ -5,7 +7,7 @@ use herald_protocol::TaskState;
 
 use super::{
     super::{
-        Append, FeedEntry, FeedQuery, Header, Kind, Position, Retention, Scope, Store, Version,
+        Append, FeedEntry, FeedQuery, Header, Kind, Position, Retention, Scope, Store, TaskVersion,
     },
     Key, body, create, finish, finished, key, owner,
 };
@@ -20,7 +22,7 @@ fn of(tenant: &str, principal: &str) -> FeedQuery {
     }
 }
 
-/// Every step up to the end, and where that is.
+/// All events up to the end, and the last position.
 async fn all(store: &dyn Store, mut query: FeedQuery) -> (Vec<FeedEntry>, Position) {
     let mut found = Vec::new();
     loop {
@@ -60,7 +62,7 @@ pub(super) async fn a_feed_is_in_the_order_of_the_commits(store: Arc<dyn Store>)
     assert_eq!(found[3].entry.body, body("result"));
     assert_eq!(found[0].agent.as_str(), "echo");
     assert!(found.windows(2).all(|pair| pair[0].position < pair[1].position));
-    // From anywhere on, the rest.
+    // From each position, the events after it.
     for (index, last) in found.iter().enumerate() {
         let query = FeedQuery { after: Some(last.position), ..of("acme", "ann") };
         assert_eq!(all(&*store, query).await, (found[index + 1..].to_vec(), end));
@@ -70,7 +72,7 @@ pub(super) async fn a_feed_is_in_the_order_of_the_commits(store: Arc<dyn Store>)
     assert_eq!(all(&*store, of("nobody", "ann")).await, (Vec::new(), end));
 }
 
-pub(super) async fn a_feed_can_be_narrowed(store: Arc<dyn Store>) {
+pub(super) async fn a_feed_can_be_filtered(store: Arc<dyn Store>) {
     for task in ["a", "b", "c"] {
         let mut append = create(key(task), 1);
         append.header.agent = if task == "b" { "other".into() } else { "echo".into() };
@@ -94,13 +96,13 @@ pub(super) async fn a_feed_can_be_narrowed(store: Arc<dyn Store>) {
     }
 }
 
-pub(super) async fn a_feed_passes_over_what_is_others(store: Arc<dyn Store>) {
+pub(super) async fn a_feed_skips_the_events_of_other_owners(store: Arc<dyn Store>) {
     store.append(create(key("first"), 1)).await.unwrap();
     let mut crowd = create(bobs("crowd"), 1);
     crowd.events.extend((0..3000).map(|_| (Kind::Artifact, body("chunk"))));
     store.append(crowd).await.unwrap();
     store.append(create(key("last"), 2)).await.unwrap();
-    // What that costs does not depend on how much it is.
+    // The number of calls does not depend on the number of skipped events.
     let (mut steps, mut query) = (0, of("acme", "ann"));
     loop {
         let page = store.feed(&query).await.unwrap();
@@ -132,7 +134,7 @@ pub(super) async fn a_feed_never_shows_a_hidden_log(store: Arc<dyn Store>) {
     assert_eq!(names(&found), [("shown".to_owned(), 1)]);
 }
 
-pub(super) async fn a_feed_knows_its_end_also_when_events_are_gone(store: Arc<dyn Store>) {
+pub(super) async fn a_feed_keeps_its_end_after_events_are_removed(store: Arc<dyn Store>) {
     let end = async || {
         let query = FeedQuery { after: None, ..of("acme", "ann") };
         let page = store.feed(&query).await.unwrap();
@@ -146,7 +148,7 @@ pub(super) async fn a_feed_knows_its_end_also_when_events_are_gone(store: Arc<dy
     assert_eq!(all(&*store, of("acme", "ann")).await.1, before);
     let nothing = Retention { ended_before: None, tasks: Some(0), bytes: None };
     assert_eq!(store.sweep(nothing, 10).await, Ok(1));
-    assert_eq!(end().await, before, "what was given out stays given out");
+    assert_eq!(end().await, before, "positions are not used again");
     assert_eq!(all(&*store, of("acme", "ann")).await, (Vec::new(), before));
     store.append(create(key("new"), 2)).await.unwrap();
     let query = FeedQuery { after: Some(before), ..of("acme", "ann") };
@@ -187,9 +189,9 @@ pub(super) async fn a_feed_of_a_tenant_has_the_events_of_all_its_owners(store: A
         assert!(keys(Scope::Tenant("nobody".into()), limit).await.is_empty());
         assert_eq!(keys(Scope::All, limit).await, written);
     }
-    // Narrowed to some tasks and an agent, and from far back.
+    // With a filter on tasks and agent, from the first position.
     let mut crowd = create(other, 2);
-    crowd.expect = Version::new(1, 0);
+    crowd.expect = TaskVersion::new(1, 0);
     crowd.events.extend((0..3000).map(|_| (Kind::Artifact, body("chunk"))));
     store.append(crowd).await.unwrap();
     let mut last = create(bobs("last"), 3);

@@ -1,3 +1,5 @@
+//! Checks of lists and conversation histories.
+
 use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
@@ -6,7 +8,7 @@ use herald_protocol::TaskState;
 use super::{
     super::{
         Append, Header, HistoryQuery, Kind, ListCursor, ListQuery, Listing, Owner, Run, Scope,
-        Store, Version,
+        Store, TaskVersion,
     },
     Key, at, body, create, finish, finished, header, key, owner, snapshot,
 };
@@ -28,7 +30,7 @@ fn ids(listing: &Listing) -> Vec<&str> {
     listing.tasks.iter().map(|(key, _)| key.task.as_str()).collect()
 }
 
-/// Every page of a query, checked against each other on the way.
+/// All pages of a query. Each page must be consistent with the others.
 async fn walk(store: &dyn Store, query: &ListQuery, limit: usize) -> Vec<(Key, Header)> {
     let (mut after, mut seen) = (None, Vec::new());
     loop {
@@ -49,8 +51,8 @@ async fn walk(store: &dyn Store, query: &ListQuery, limit: usize) -> Vec<(Key, H
     }
 }
 
-/// Compares lists of a few hundred tasks in every state with a filter over all of them.
-pub(super) async fn a_list_is_what_its_filters_say(store: Arc<dyn Store>) {
+/// Compares the lists of a few hundred tasks in every state with a filter over all of them.
+pub(super) async fn a_list_matches_its_filters(store: Arc<dyn Store>) {
     let owners = [owner("acme", "ann"), owner("acme", "bob"), owner("other", "ann")];
     let mut written = Vec::new();
     let mut seed = 1_u64;
@@ -61,7 +63,7 @@ pub(super) async fn a_list_is_what_its_filters_say(store: Arc<dyn Store>) {
     for number in 0..400 {
         let owner = owners[random(3) as usize].clone();
         let key = Key { owner, task: format!("t{number}").as_str().into() };
-        // Few moments, so that many tasks share one.
+        // Few different times, so that many tasks have the same one.
         let mut head = header(TaskState::ALL[random(8) as usize], random(12) as i64);
         head.agent = format!("agent-{}", random(3)).as_str().into();
         head.context = format!("context-{}", random(4)).as_str().into();
@@ -72,7 +74,7 @@ pub(super) async fn a_list_is_what_its_filters_say(store: Arc<dyn Store>) {
             head.state = TaskState::ALL[random(8) as usize];
             head.changed = at(random(12) as i64);
             store
-                .append(Append { expect: Version::new(1, 0), header: head.clone(), ..first })
+                .append(Append { expect: TaskVersion::new(1, 0), header: head.clone(), ..first })
                 .await
                 .unwrap();
         }
@@ -130,7 +132,7 @@ fn compare(written: &[(Key, Header)], query: &ListQuery, seen: &[(Key, Header)])
 
 pub(super) async fn a_page_continues_where_the_last_one_ended(store: Arc<dyn Store>) {
     for number in 0..20 {
-        // All at the same moment: only the cursor tells them apart.
+        // All at the same time, so that only the cursor distinguishes them.
         finished(&*store, key(&format!("t{number}")), 1).await;
     }
     let whole = walk(&*store, &all(), 100).await;
@@ -191,7 +193,7 @@ pub(super) async fn a_running_task_is_listed_with_its_events(store: Arc<dyn Stor
     store.append(create(key("t"), 1)).await.unwrap();
     let run = Run { turn: 1, ..Run::default() };
     let more = Append {
-        expect: Version::new(1, 0),
+        expect: TaskVersion::new(1, 0),
         header: Header { run, ..header(TaskState::Working, 2) },
         events: vec![(Kind::Status(TaskState::Working), body("w")), (Kind::Artifact, body("a"))],
         ..create(key("t"), 1)
@@ -217,9 +219,9 @@ async fn history(store: &dyn Store, query: HistoryQuery) -> Vec<String> {
     found.into_iter().map(|(id, _)| id.to_string()).collect()
 }
 
-pub(super) async fn a_conversation_is_recalled_in_the_order_it_had(store: Arc<dyn Store>) {
+pub(super) async fn a_conversation_history_is_in_the_order_of_acceptance(store: Arc<dyn Store>) {
     assert!(history(&*store, conversation()).await.is_empty());
-    // The order of acceptance, whatever the clock says and whichever ended first.
+    // In the order of acceptance, regardless of the clock and of the order in which they ended.
     for (task, now) in [("a", 3), ("b", 1), ("c", 2)] {
         store.append(create(key(task), now)).await.unwrap();
     }
@@ -252,14 +254,14 @@ pub(super) async fn a_conversation_is_recalled_in_the_order_it_had(store: Arc<dy
     assert!(history(&*store, unknown).await.is_empty());
 }
 
-pub(super) async fn a_conversation_is_recalled_as_far_back_as_fits(store: Arc<dyn Store>) {
+pub(super) async fn a_conversation_history_respects_its_size_limit(store: Arc<dyn Store>) {
     for number in 0..5 {
         finished(&*store, key(&format!("t{number}")), number).await;
     }
     let of = |tasks, bytes| history(&*store, HistoryQuery { tasks, bytes, ..conversation() });
     assert_eq!(of(2, 1000).await, ["t3", "t4"]);
     assert!(of(0, 1000).await.is_empty());
-    // What counts is what was said: the history and the artifacts.
+    // The limit counts the history and the artifacts.
     let each = snapshot(4).history.len() + snapshot(4).artifacts.len();
     assert_eq!(of(10, 3 * each).await, ["t2", "t3", "t4"]);
     assert_eq!(of(10, 3 * each - 1).await, ["t3", "t4"]);

@@ -1,9 +1,11 @@
+//! Checks of the times and causes of events.
+
 use std::sync::Arc;
 
 use herald_protocol::TaskState;
 
 use super::{
-    super::{Actor, Append, Cause, Kind, LogEntry, Retention, Store, Version},
+    super::{Actor, Append, Cause, Kind, LogEntry, Retention, Store, TaskVersion},
     body, create, finish, finished, key,
 };
 
@@ -15,7 +17,7 @@ async fn log(store: &dyn Store) -> Vec<LogEntry> {
     store.read_log(&key("t"), 0, 100).await.unwrap()
 }
 
-pub(super) async fn a_log_tells_who_caused_what_and_when(store: Arc<dyn Store>) {
+pub(super) async fn a_log_has_the_times_and_causes_of_its_events(store: Arc<dyn Store>) {
     assert!(log(&*store).await.is_empty());
     let (caller, operator) = (request(Actor::Caller), request(Actor::Operator("root".into())));
     let mut send = Append { cause: caller.clone(), ..create(key("t"), 1) };
@@ -23,9 +25,9 @@ pub(super) async fn a_log_tells_who_caused_what_and_when(store: Arc<dyn Store>) 
     store.append(send).await.unwrap();
     finished(&*store, key("between"), 1).await;
     let chunk = vec![(Kind::Artifact, body("chunk")), (Kind::Artifact, body("more"))];
-    let said = Append { expect: Version::new(2, 0), events: chunk, ..create(key("t"), 1) };
+    let said = Append { expect: TaskVersion::new(2, 0), events: chunk, ..create(key("t"), 1) };
     store.append(Append { cause: Actor::Agent.into(), ..said }).await.unwrap();
-    let mut cancel = Append { expect: Version::new(4, 0), ..finish(key("t"), 2) };
+    let mut cancel = Append { expect: TaskVersion::new(4, 0), ..finish(key("t"), 2) };
     cancel.events = vec![(Kind::Status(TaskState::Canceled), body("canceled"))];
     store.append(Append { cause: operator.clone(), ..cancel }).await.unwrap();
 
@@ -36,7 +38,7 @@ pub(super) async fn a_log_tells_who_caused_what_and_when(store: Arc<dyn Store>) 
     let agent = Cause::from(Actor::Agent);
     let causes = [&caller, &agent, &agent, &agent, &operator];
     assert_eq!(found.iter().map(|one| one.cause.as_ref().unwrap()).collect::<Vec<_>>(), causes);
-    // The events of one append became durable together.
+    // The events of one append have the same commit time.
     let times: Vec<_> = found.iter().map(|one| one.at.unwrap()).collect();
     assert_eq!((times[0], times[2]), (times[1], times[3]));
     assert_eq!(store.read_log(&key("t"), 3, 1).await.unwrap(), found[3..4]);
@@ -59,7 +61,7 @@ pub(super) async fn a_big_log_is_read_in_small_pages(store: Arc<dyn Store>) {
     assert_eq!((seen, after), (13, 13));
 }
 
-pub(super) async fn times_and_causes_go_with_their_task(store: Arc<dyn Store>) {
+pub(super) async fn times_and_causes_are_removed_with_their_task(store: Arc<dyn Store>) {
     for task in ["old", "t"] {
         let send = Append { cause: request(Actor::Caller), ..create(key(task), 1) };
         store.append(send).await.unwrap();
@@ -68,7 +70,7 @@ pub(super) async fn times_and_causes_go_with_their_task(store: Arc<dyn Store>) {
     let before = log(&*store).await;
     let nothing = Retention { ended_before: None, tasks: Some(0), bytes: None };
     assert_eq!(store.sweep(nothing, 10).await, Ok(1));
-    // What became durable beside it keeps its time.
+    // The events of other tasks in the same commit keep their time.
     assert_eq!(log(&*store).await, before);
     assert!(store.read_log(&key("old"), 0, 100).await.unwrap().is_empty());
 }

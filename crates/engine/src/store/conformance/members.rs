@@ -1,13 +1,15 @@
+//! Checks of members: join, heartbeat, death, leave.
+
 use std::sync::Arc;
 
 use herald_protocol::AgentName;
 
 use super::{
-    super::{Append, Loaded, MemberId, MemberKind, Store, StoreError, Version},
+    super::{Append, Loaded, MemberId, MemberKind, Store, StoreError, TaskVersion},
     DEAD, LIVING, OTHER, claim, create, die, due, finish, join, key,
 };
 
-/// The ids and heartbeats of the living members, as one of them sees them.
+/// The ids and heartbeats of the living members, in the reply to a heartbeat.
 async fn living(store: &dyn Store, me: MemberId) -> Vec<(MemberId, u64)> {
     let membership = store.heartbeat(me).await.unwrap();
     membership.members.iter().map(|member| (member.id, member.heartbeat)).collect()
@@ -31,8 +33,8 @@ pub(super) async fn only_members_can_write(store: Arc<dyn Store>) {
     assert_eq!(store.append(stranger).await, Ok(1));
     store.append(claim(key("t"), OTHER)).await.unwrap();
     die(&*store, OTHER).await;
-    let end = Append { expect: Version::new(1, 1), ..finish(key("t"), 2) };
-    // Before everything else: a dead writer has nothing to decide again.
+    let end = Append { expect: TaskVersion::new(1, 1), ..finish(key("t"), 2) };
+    // Before all other checks: a dead writer has nothing to decide again.
     for late in [end.clone(), Append { fence: Some(7), ..end.clone() }, create(key("new"), 3)] {
         assert_eq!(store.append(Append { writer: OTHER, ..late }).await, not_member);
     }
@@ -42,7 +44,7 @@ pub(super) async fn only_members_can_write(store: Arc<dyn Store>) {
     assert_eq!(store.append(end).await, Ok(4));
 }
 
-pub(super) async fn members_know_each_other(store: Arc<dyn Store>) {
+pub(super) async fn a_heartbeat_returns_all_living_members(store: Arc<dyn Store>) {
     assert_eq!(living(&*store, LIVING).await, [(LIVING, 1)]);
     store.join(OTHER, MemberKind::Worker, "crane").await.unwrap();
     store.serve(OTHER, &["echo".into(), "ünï, \"😀\"".into()]).await.unwrap();
@@ -51,7 +53,7 @@ pub(super) async fn members_know_each_other(store: Arc<dyn Store>) {
     let worker = store.heartbeat(LIVING).await.unwrap().members.pop().unwrap();
     assert_eq!((worker.kind, worker.name.as_str()), (MemberKind::Worker, "crane"));
     assert_eq!(worker.agents, ["echo".into(), AgentName::from("ünï, \"😀\"")]);
-    // What it serves now takes the place of what it served.
+    // The new agents replace the earlier ones.
     store.serve(OTHER, &["other".into()]).await.unwrap();
     let worker = store.heartbeat(LIVING).await.unwrap().members.pop().unwrap();
     assert_eq!(worker.agents, [AgentName::from("other")]);
@@ -60,7 +62,7 @@ pub(super) async fn members_know_each_other(store: Arc<dyn Store>) {
     assert_eq!(store.heartbeat(OTHER).await, Err(StoreError::NotMember));
 }
 
-pub(super) async fn a_member_that_moves_is_not_marked_dead(store: Arc<dyn Store>) {
+pub(super) async fn a_member_that_sends_heartbeats_is_not_marked_dead(store: Arc<dyn Store>) {
     join(&*store, OTHER).await;
     store.append(create(key("t"), 1)).await.unwrap();
     store.append(claim(key("t"), OTHER)).await.unwrap();
@@ -71,13 +73,13 @@ pub(super) async fn a_member_that_moves_is_not_marked_dead(store: Arc<dyn Store>
     assert!(due(&*store, "echo", 10).await.is_empty());
     assert_eq!(store.mark_dead(OTHER, 1).await, Ok(true));
     assert_eq!(due(&*store, "echo", 10).await, ["t"]);
-    // Once is enough, and whoever is unknown is dead already.
+    // A second time has no effect, and an unknown member counts as dead.
     assert_eq!(store.mark_dead(OTHER, 1).await, Ok(false));
     assert_eq!(store.mark_dead(DEAD, 0).await, Ok(false));
     assert_eq!(living(&*store, LIVING).await, [(LIVING, 1)]);
 }
 
-pub(super) async fn what_a_member_held_is_due_when_it_leaves(store: Arc<dyn Store>) {
+pub(super) async fn tasks_of_a_member_are_due_when_it_leaves(store: Arc<dyn Store>) {
     join(&*store, OTHER).await;
     for (task, holder) in [("mine", LIVING), ("theirs", OTHER)] {
         store.append(create(key(task), 1)).await.unwrap();
@@ -86,9 +88,9 @@ pub(super) async fn what_a_member_held_is_due_when_it_leaves(store: Arc<dyn Stor
     assert!(due(&*store, "echo", 10).await.is_empty());
     store.leave(OTHER).await.unwrap();
     assert_eq!(due(&*store, "echo", 10).await, ["theirs"]);
-    let end = Append { expect: Version::new(1, 1), writer: OTHER, ..finish(key("theirs"), 2) };
+    let end = Append { expect: TaskVersion::new(1, 1), writer: OTHER, ..finish(key("theirs"), 2) };
     assert_eq!(store.append(end).await, Err(StoreError::NotMember));
-    // A member that has left can leave once more.
+    // Leaving twice has no effect.
     store.leave(OTHER).await.unwrap();
 }
 
@@ -112,7 +114,7 @@ pub(super) async fn agents_with_work_are_unserved_until_a_member_serves_them(
     end.header.agent = "c".into();
     store.append(end).await.unwrap();
     assert_eq!(unserved(&*store).await, ["b"]);
-    // Somebody works on it, but nobody would take it up again.
+    // A member works on it, but no member serves the agent.
     let mut begun = claim(key("b"), LIVING);
     begun.header.agent = "b".into();
     store.append(begun).await.unwrap();

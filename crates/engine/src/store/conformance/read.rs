@@ -1,10 +1,12 @@
+//! Checks of reads of one log.
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use herald_protocol::TaskState;
 
 use super::{
-    super::{Append, Header, Kind, Page, Run, Store},
+    super::{Append, Header, Kind, LogPage, Run, Store},
     body, create, finish, finished, header, key,
 };
 
@@ -19,15 +21,15 @@ pub(super) async fn a_log_is_read_in_pages(store: Arc<dyn Store>) {
         loop {
             let page = store.read(&key("t"), after, limit).await.unwrap();
             assert!(page.entries.len() <= limit);
-            assert!(!page.closed, "a task that goes on is never closed");
+            assert!(!page.closed, "the log of an active task is not closed");
             let Some(last) = page.entries.last() else { break };
             after = last.seq;
             seen.extend(page.entries.iter().map(|entry| entry.seq));
         }
         assert!(seen.into_iter().eq(1..=10), "limit {limit}");
     }
-    assert_eq!(store.read(&key("t"), 3, 0).await, Ok(Page::default()));
-    assert_eq!(store.read(&key("t"), u64::MAX, 5).await, Ok(Page::default()));
+    assert_eq!(store.read(&key("t"), 3, 0).await, Ok(LogPage::default()));
+    assert_eq!(store.read(&key("t"), u64::MAX, 5).await, Ok(LogPage::default()));
 }
 
 pub(super) async fn a_log_is_closed_when_it_has_ended(store: Arc<dyn Store>) {
@@ -72,7 +74,7 @@ pub(super) async fn a_direct_answer_closes_its_log(store: Arc<dyn Store>) {
 }
 
 pub(super) async fn an_unknown_log_is_empty_and_closed(store: Arc<dyn Store>) {
-    let nothing = Page { entries: vec![], closed: true };
+    let nothing = LogPage { entries: vec![], closed: true };
     assert_eq!(store.read(&key("t"), 0, 10).await, Ok(nothing.clone()));
     finished(&*store, key("t"), 1).await;
     assert_eq!(store.read(&key("u"), 0, 10).await, Ok(nothing));
@@ -87,7 +89,7 @@ pub(super) async fn big_events_are_all_read(store: Arc<dyn Store>) {
     store.append(append).await.unwrap();
     let (mut after, mut seen) = (0, 0);
     loop {
-        // A page may end early; only `closed` says that nothing follows.
+        // A page may end early; only `closed` means that no event follows.
         let page = store.read(&key("t"), after, 100).await.unwrap();
         seen += page.entries.len();
         after = page.entries.last().map_or(after, |last| last.seq);

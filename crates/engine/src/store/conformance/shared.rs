@@ -1,4 +1,4 @@
-//! Two nodes on one store: neither fails, steals or misses the work of the other.
+//! Checks of two nodes on one store: neither fails, steals or misses the work of the other.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -8,21 +8,21 @@ use tokio::{sync::Barrier, task::JoinSet};
 use super::{
     super::{
         Append, Change, Conversation, Due, FeedQuery, Header, Kind, Loaded, MemberId, Run, Scope,
-        Store, StoreError, Version,
+        Store, StoreError, TaskVersion,
     },
     DEAD, Key, LIVING, OTHER, body,
-    changes::told,
+    changes::await_change,
     claim, create, dedup, die, due, finish, header, join, key, owner,
 };
 
-/// One node's handle of the store.
+/// The handle of one node.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     store: Arc<dyn Store>,
     me: MemberId,
 }
 
-/// The two nodes, each joined and serving the agent.
+/// Two nodes that have joined and serve the agent.
 pub(super) async fn nodes(first: Arc<dyn Store>, second: Arc<dyn Store>) -> [Node; 2] {
     let nodes = [Node { store: first, me: LIVING }, Node { store: second, me: OTHER }];
     for node in &nodes {
@@ -37,8 +37,8 @@ impl Node {
         self.store.append(Append { writer: self.me, ..append }).await
     }
 
-    /// Claims a due task as a dispatcher does: under the epoch that it was due with.
-    async fn take(&self, due: &Due) -> Result<u64, StoreError> {
+    /// Claims a due task as a dispatcher does: under the epoch with which it was due.
+    async fn claim(&self, due: &Due) -> Result<u64, StoreError> {
         let Loaded::Whole(stored) = self.store.load(&due.key, None, u64::MAX).await? else {
             return Err(StoreError::Conflict);
         };
@@ -47,15 +47,15 @@ impl Node {
         let attempt = header.run.attempt + 1;
         header.run = Run { turn: 1, attempt, epoch, holder: Some(self.me), ..Run::default() };
         header.state = TaskState::Working;
-        let expect = Version::new(stored.head, epoch - 1);
+        let expect = TaskVersion::new(stored.head, epoch - 1);
         let events = vec![(Kind::Status(TaskState::Working), body(&self.me.0.to_string()))];
         let fence = Some(due.epoch);
         let append = Append { expect, fence, header, events, ..create(due.key.clone(), 1) };
         self.append(append).await
     }
 
-    /// Ends a task that this node has taken at this version.
-    async fn end(&self, key: &Key, version: Version) -> Result<u64, StoreError> {
+    /// Ends a task that this node has claimed at this version.
+    async fn end(&self, key: &Key, version: TaskVersion) -> Result<u64, StoreError> {
         let fence = Some(version.epoch);
         let run = Run { turn: 1, attempt: 1, epoch: version.epoch, ..Run::default() };
         let header = Header { run, ..header(TaskState::Completed, 9) };
@@ -70,7 +70,7 @@ fn is_lost(error: &StoreError) -> bool {
     matches!(error, StoreError::Conflict | StoreError::Fenced)
 }
 
-pub(super) async fn each_task_is_taken_by_one_node([first, second]: [Node; 2]) {
+pub(super) async fn each_task_is_claimed_by_one_node([first, second]: [Node; 2]) {
     const TASKS: usize = 200;
     for number in 0..TASKS {
         let node = if number % 2 == 0 { &first } else { &second };
@@ -79,18 +79,18 @@ pub(super) async fn each_task_is_taken_by_one_node([first, second]: [Node; 2]) {
     let mut dispatchers = JoinSet::new();
     for node in [first.clone(), second, first.clone()] {
         dispatchers.spawn(async move {
-            let mut taken = Vec::new();
+            let mut claimed = Vec::new();
             loop {
                 let due = node.store.due(&"echo".into(), 8).await.unwrap();
                 if due.is_empty() {
-                    return taken;
+                    return claimed;
                 }
                 for due in due {
-                    match node.take(&due).await {
+                    match node.claim(&due).await {
                         Ok(head) => {
-                            let version = Version::new(head, due.epoch + 1);
+                            let version = TaskVersion::new(head, due.epoch + 1);
                             node.end(&due.key, version).await.unwrap();
-                            taken.push(due.key);
+                            claimed.push(due.key);
                         }
                         Err(error) => assert!(is_lost(&error), "{error}"),
                     }
@@ -98,10 +98,10 @@ pub(super) async fn each_task_is_taken_by_one_node([first, second]: [Node; 2]) {
             }
         });
     }
-    let taken: Vec<Key> = dispatchers.join_all().await.into_iter().flatten().collect();
-    assert_eq!(taken.len(), TASKS, "no task is taken twice");
-    assert_eq!(taken.iter().collect::<HashSet<_>>().len(), TASKS, "and none is forgotten");
-    for key in &taken {
+    let claimed: Vec<Key> = dispatchers.join_all().await.into_iter().flatten().collect();
+    assert_eq!(claimed.len(), TASKS, "no task is claimed twice");
+    assert_eq!(claimed.iter().collect::<HashSet<_>>().len(), TASKS, "every task is claimed");
+    for key in &claimed {
         let stored = first.store.load(key, None, u64::MAX).await.unwrap().whole().unwrap();
         assert_eq!((stored.head, stored.header.run.attempt), (3, 1), "{key:?}");
     }
@@ -110,8 +110,8 @@ pub(super) async fn each_task_is_taken_by_one_node([first, second]: [Node; 2]) {
 pub(super) async fn a_turn_of_a_living_node_is_not_due([first, second]: [Node; 2]) {
     second.append(create(key("t"), 1)).await.unwrap();
     let free = second.store.due(&"echo".into(), 10).await.unwrap();
-    second.take(&free[0]).await.unwrap();
-    // Whatever the other does with its own members: this one lives.
+    second.claim(&free[0]).await.unwrap();
+    // The other node cannot make it due, because this member is alive.
     for _ in 0..3 {
         first.store.heartbeat(first.me).await.unwrap();
         second.store.heartbeat(second.me).await.unwrap();
@@ -120,10 +120,14 @@ pub(super) async fn a_turn_of_a_living_node_is_not_due([first, second]: [Node; 2
     let seen = first.store.heartbeat(first.me).await.unwrap();
     let seen = seen.members.iter().find(|member| member.id == second.me).unwrap().heartbeat;
     second.store.heartbeat(second.me).await.unwrap();
-    assert_eq!(first.store.mark_dead(second.me, seen).await, Ok(false), "it has moved since");
-    // A dispatcher that saw the task before it was taken is too late.
-    assert_eq!(first.take(&free[0]).await, Err(StoreError::Fenced));
-    second.end(&key("t"), Version::new(2, 1)).await.unwrap();
+    assert_eq!(
+        first.store.mark_dead(second.me, seen).await,
+        Ok(false),
+        "it has sent a heartbeat since"
+    );
+    // A dispatcher that read the task before the claim is too late.
+    assert_eq!(first.claim(&free[0]).await, Err(StoreError::Fenced));
+    second.end(&key("t"), TaskVersion::new(2, 1)).await.unwrap();
 }
 
 pub(super) async fn one_node_takes_over_from_a_dead_one([first, second]: [Node; 2]) {
@@ -133,7 +137,7 @@ pub(super) async fn one_node_takes_over_from_a_dead_one([first, second]: [Node; 
         first.append(create(key.clone(), number)).await.unwrap();
         first.append(claim(key, DEAD)).await.unwrap();
     }
-    // Both nodes see it dead at the same time, and one of them says so.
+    // Both nodes find it dead at the same time, and one of them succeeds.
     let marks = [first.store.mark_dead(DEAD, 0), second.store.mark_dead(DEAD, 0)];
     let [a, b] = marks;
     let (a, b) = tokio::join!(a, b);
@@ -143,41 +147,42 @@ pub(super) async fn one_node_takes_over_from_a_dead_one([first, second]: [Node; 
     assert_eq!(due.len(), 50);
     for due in due {
         assert_eq!((due.epoch, due.holder), (1, Some(DEAD)));
-        let (a, b) = tokio::join!(first.take(&due), second.take(&due));
+        let (a, b) = tokio::join!(first.claim(&due), second.claim(&due));
         let (winner, lost) = match (a, b) {
             (Ok(_), Err(lost)) => (&first, lost),
             (Err(lost), Ok(_)) => (&second, lost),
-            both => panic!("one of them has it: {both:?}"),
+            both => panic!("one of them claims it: {both:?}"),
         };
         assert!(is_lost(&lost), "{lost}");
-        // The loser does not try again under the old epoch, which would take it from the living.
+        // The loser does not retry under the old epoch, which would take the task from a living
+        // member.
         for node in [&first, &second] {
-            assert_eq!(node.take(&due).await, Err(StoreError::Fenced));
+            assert_eq!(node.claim(&due).await, Err(StoreError::Fenced));
         }
-        winner.end(&due.key, Version::new(2, 2)).await.unwrap();
+        winner.end(&due.key, TaskVersion::new(2, 2)).await.unwrap();
     }
     assert!(super::due(&*second.store, "echo", 10).await.is_empty());
 }
 
-pub(super) async fn a_node_that_is_marked_dead_writes_no_more([first, second]: [Node; 2]) {
+pub(super) async fn a_node_that_is_marked_dead_cannot_write([first, second]: [Node; 2]) {
     second.append(create(key("t"), 1)).await.unwrap();
     let free = second.store.due(&"echo".into(), 1).await.unwrap().remove(0);
-    second.take(&free).await.unwrap();
+    second.claim(&free).await.unwrap();
     let mut changes = first.store.changes(first.me);
-    // Its words come while it is marked dead: each is stored before that, or refused.
+    // It writes while it is declared dead: each write is stored before that or refused.
     let (start, writer) = (Arc::new(Barrier::new(2)), second.clone());
     let begun = Arc::clone(&start);
-    let mut words = JoinSet::new();
-    words.spawn(async move {
+    let mut writes = JoinSet::new();
+    writes.spawn(async move {
         let mut head = 2;
         begun.wait().await;
         loop {
             let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(OTHER), ..Run::default() };
             let header = Header { run, ..header(TaskState::Working, 1) };
-            let events = vec![(Kind::Artifact, body("word"))];
-            let expect = Version::new(head, 1);
-            let word = Append { expect, fence: Some(1), header, events, ..create(key("t"), 1) };
-            match writer.append(word).await {
+            let events = vec![(Kind::Artifact, body("chunk"))];
+            let expect = TaskVersion::new(head, 1);
+            let write = Append { expect, fence: Some(1), header, events, ..create(key("t"), 1) };
+            match writer.append(write).await {
                 Ok(next) => head = next,
                 Err(error) => return (head, error),
             }
@@ -186,13 +191,13 @@ pub(super) async fn a_node_that_is_marked_dead_writes_no_more([first, second]: [
     start.wait().await;
     die(&*first.store, second.me).await;
     let stored = first.store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
-    let (head, error) = words.join_next().await.unwrap().unwrap();
+    let (head, error) = writes.join_next().await.unwrap().unwrap();
     assert_eq!((head, error), (stored.head, StoreError::NotMember));
     assert_eq!(second.store.heartbeat(second.me).await, Err(StoreError::NotMember));
-    told(&mut changes, &Change::Work("echo".into())).await;
+    await_change(&mut changes, &Change::Work("echo".into())).await;
     let left = first.store.due(&"echo".into(), 10).await.unwrap();
     assert_eq!(left, [Due { key: key("t"), epoch: 1, holder: Some(second.me) }]);
-    first.take(&left[0]).await.unwrap();
+    first.claim(&left[0]).await.unwrap();
 }
 
 pub(super) async fn a_conversation_has_one_turn_on_both_nodes([first, second]: [Node; 2]) {
@@ -207,24 +212,24 @@ pub(super) async fn a_conversation_has_one_turn_on_both_nodes([first, second]: [
     for number in 0..4 {
         let next = first.store.next_serial(&"echo".into(), 1).await.unwrap();
         assert_eq!(next[0].key, key(&format!("t{number}")), "in the order of the messages");
-        let (a, b) = tokio::join!(first.take(&next[0]), second.take(&next[0]));
+        let (a, b) = tokio::join!(first.claim(&next[0]), second.claim(&next[0]));
         let (at, loser, head) = match (a, b) {
             (Ok(head), Err(error)) if is_lost(&error) => (0, 1, head),
             (Err(error), Ok(head)) if is_lost(&error) => (1, 0, head),
-            both => panic!("one of them has it: {both:?}"),
+            both => panic!("one of them claims it: {both:?}"),
         };
         let (holder, other) = if at == 0 { (&first, &second) } else { (&second, &first) };
         assert!(other.store.next_serial(&"echo".into(), 1).await.unwrap().is_empty());
         if number < 3 {
             let waits = Due { key: key(&format!("t{}", number + 1)), epoch: 0, holder: None };
-            assert_eq!(other.take(&waits).await, Err(StoreError::Locked));
+            assert_eq!(other.claim(&waits).await, Err(StoreError::Locked));
         }
-        holder.end(&next[0].key, Version::new(head, 1)).await.unwrap();
+        holder.end(&next[0].key, TaskVersion::new(head, 1)).await.unwrap();
         assert!(other.store.next_serial(&"echo".into(), 1).await.unwrap().is_empty());
-        told(&mut changes[loser], &Change::Task(next[0].key.clone())).await;
+        await_change(&mut changes[loser], &Change::Task(next[0].key.clone())).await;
         let me = holder.me;
         holder.store.unlock_conversation(&"echo".into(), &conversation, me).await.unwrap();
-        told(&mut changes[loser], &Change::Work("echo".into())).await;
+        await_change(&mut changes[loser], &Change::Work("echo".into())).await;
     }
 }
 
@@ -232,23 +237,23 @@ pub(super) async fn a_node_follows_what_the_other_writes([first, second]: [Node;
     let mut changes = first.store.changes(first.me);
     first.append(create(key("t"), 1)).await.unwrap();
     let free = second.store.due(&"echo".into(), 1).await.unwrap();
-    second.take(&free[0]).await.unwrap();
-    // The first node has the task in memory as it sent it, and catches up with each change.
-    let (mut known, mut words) = (Version::new(1, 0), Vec::new());
+    second.claim(&free[0]).await.unwrap();
+    // The first node has cached the task since it was sent, and catches up with each change.
+    let (mut known, mut bodies) = (TaskVersion::new(1, 0), Vec::new());
     for word in ["one", "two", "three"] {
         let head =
             second.store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap().head;
         let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(OTHER), ..Run::default() };
         let header = Header { run, ..header(TaskState::Working, 1) };
         let events = vec![(Kind::Artifact, body(word))];
-        let expect = Version::new(head, 1);
+        let expect = TaskVersion::new(head, 1);
         let append = Append { expect, fence: Some(1), header, events, ..create(key("t"), 1) };
         second.append(append).await.unwrap();
-        told(&mut changes, &Change::Task(key("t"))).await;
+        await_change(&mut changes, &Change::Task(key("t"))).await;
         match first.store.load(&key("t"), Some(known), u64::MAX).await.unwrap() {
             Loaded::More { header, head, since } => {
-                known = Version::new(head, header.run.epoch);
-                words.extend(since.into_iter().map(|entry| entry.body));
+                known = TaskVersion::new(head, header.run.epoch);
+                bodies.extend(since.into_iter().map(|entry| entry.body));
             }
             Loaded::Same => {}
             other @ (Loaded::Whole(_) | Loaded::Gone) => panic!("{other:?}"),
@@ -257,18 +262,18 @@ pub(super) async fn a_node_follows_what_the_other_writes([first, second]: [Node;
     while let Loaded::More { header, head, since } =
         first.store.load(&key("t"), Some(known), u64::MAX).await.unwrap()
     {
-        known = Version::new(head, header.run.epoch);
-        words.extend(since.into_iter().map(|entry| entry.body));
+        known = TaskVersion::new(head, header.run.epoch);
+        bodies.extend(since.into_iter().map(|entry| entry.body));
     }
-    assert_eq!(words, [body(&OTHER.0.to_string()), body("one"), body("two"), body("three")]);
-    // The first node cancels it for its caller; the second learns of it by its next word at the latest.
+    assert_eq!(bodies, [body(&OTHER.0.to_string()), body("one"), body("two"), body("three")]);
+    // The first node cancels the task; the second notices at its next write at the latest.
     let mut stops = second.store.changes(second.me);
     let mut cancel = Append { expect: known, ..finish(key("t"), 3) };
     cancel.header.state = TaskState::Canceled;
     cancel.events = vec![(Kind::Status(TaskState::Canceled), body("canceled"))];
     cancel.snapshot = None;
     first.append(cancel).await.unwrap();
-    told(&mut stops, &Change::Task(key("t"))).await;
+    await_change(&mut stops, &Change::Task(key("t"))).await;
     let late = second.end(&key("t"), known).await;
     assert_eq!(late, Err(StoreError::Conflict));
     let now = second.store.load(&key("t"), Some(known), u64::MAX).await.unwrap();
@@ -283,7 +288,7 @@ pub(super) async fn both_nodes_write_one_log([first, second]: [Node; 2]) {
     let mut writers = JoinSet::new();
     for node in [first.clone(), second] {
         writers.spawn(async move {
-            let mut known = Version::new(1, 0);
+            let mut known = TaskVersion::new(1, 0);
             for number in 0..50 {
                 loop {
                     let text = format!("{} {number}", node.me.0);
@@ -311,14 +316,14 @@ pub(super) async fn both_nodes_write_one_log([first, second]: [Node; 2]) {
     assert!(stored.since.iter().map(|entry| entry.seq).eq(1..=101));
     for node in [LIVING, OTHER] {
         let of = format!("{} ", node.0);
-        let words: Vec<_> =
+        let bodies: Vec<_> =
             stored.since.iter().filter(|entry| entry.body.starts_with(of.as_bytes())).collect();
         let expected = (0..50).map(|number| body(&format!("{of}{number}")));
-        assert!(words.iter().map(|entry| entry.body.clone()).eq(expected), "each word once");
+        assert!(bodies.iter().map(|entry| entry.body.clone()).eq(expected), "each event once");
     }
 }
 
-pub(super) async fn a_send_to_both_nodes_is_taken_once([first, second]: [Node; 2]) {
+pub(super) async fn a_send_to_both_nodes_is_stored_once([first, second]: [Node; 2]) {
     for number in 0..50_u8 {
         let send = |node: &Node, task: &str| {
             let key = key(&format!("{task}{number}"));
@@ -336,7 +341,7 @@ pub(super) async fn a_send_to_both_nodes_is_taken_once([first, second]: [Node; 2
             both => panic!("one of them is the original: {both:?}"),
         }
     }
-    // A task of the caller's own name, too.
+    // The same for a task whose id the caller chose.
     let create = || create(key("own"), 1);
     let (a, b) = tokio::join!(first.append(create()), second.append(create()));
     assert!(matches!(
@@ -372,7 +377,8 @@ pub(super) async fn a_feed_misses_no_event_of_either_node([first, second]: [Node
             }
         });
     }
-    // Both follow while both write: nothing appears behind what was passed.
+    // Both nodes read while both write: no event appears before a position that a reader has
+    // passed.
     let mut readers = JoinSet::new();
     for (node, scope) in [(first, Scope::All), (second, Scope::Own(owner("acme", "ann")))] {
         readers.spawn(async move {
@@ -391,11 +397,11 @@ pub(super) async fn a_feed_misses_no_event_of_either_node([first, second]: [Node
     writers.join_all().await;
     let mut feeds = readers.join_all().await;
     let (a, b) = (feeds.remove(0), feeds.remove(0));
-    assert_eq!(a, b, "in one order for everybody");
+    assert_eq!(a, b, "both readers see the same order");
     assert_eq!(a.iter().collect::<HashSet<_>>().len(), 2 * 4 * EACH);
 }
 
-pub(super) async fn a_paused_task_tells_when_it_paused([first, second]: [Node; 2]) {
+pub(super) async fn a_paused_task_has_the_time_of_its_pause([first, second]: [Node; 2]) {
     first.append(create(key("t"), 1)).await.unwrap();
     let mut ask = finish(key("t"), 5);
     ask.header.state = TaskState::InputRequired;
@@ -403,12 +409,12 @@ pub(super) async fn a_paused_task_tells_when_it_paused([first, second]: [Node; 2
     let late = Timestamp::from_millis(i64::MAX);
     let paused = first.store.paused(&"echo".into(), late, 10).await.unwrap();
     assert_eq!(paused, [(key("t"), ask.header.changed)]);
-    // The caller answers at the other node: what was decided for the pause is refused.
+    // The caller answers at the other node: a timeout that was decided for the pause is refused.
     let mut answer = create(key("t"), 6);
-    answer.expect = Version::new(4, 1);
+    answer.expect = TaskVersion::new(4, 1);
     answer.header.run = Run { epoch: 1, unread: vec![5], ..Run::default() };
     second.append(answer).await.unwrap();
-    let expire = Append { expect: Version::new(4, 1), ..finish(key("t"), 7) };
+    let expire = Append { expect: TaskVersion::new(4, 1), ..finish(key("t"), 7) };
     assert_eq!(first.append(expire).await, Err(StoreError::Conflict));
     assert!(first.store.paused(&"echo".into(), late, 10).await.unwrap().is_empty());
 }

@@ -1,14 +1,16 @@
+//! Checks of due tasks, serial queues, conversation locks and pauses.
+
 use std::sync::Arc;
 
 use herald_protocol::{AgentName, TaskState};
 
 use super::{
-    super::{Append, Conversation, Due, Kind, Loaded, MemberId, Store, StoreError, Version},
+    super::{Append, Conversation, Due, Kind, Loaded, MemberId, Store, StoreError, TaskVersion},
     DEAD, Key, LIVING, OTHER, at, body, claim, create, dedup, die, due, finish, finished, header,
     join, key, owner,
 };
 
-pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
+pub(super) async fn a_task_is_due_until_a_member_holds_it(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
     assert_eq!(due(&*store, "echo", 10).await, ["t"]);
     assert!(due(&*store, "other", 10).await.is_empty());
@@ -16,16 +18,16 @@ pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
 
     store.append(claim(key("t"), LIVING)).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
-    // A message that comes meanwhile is the holder's to take up.
+    // A message that arrives meanwhile does not make the task due, because it has a holder.
     let mut message = claim(key("t"), LIVING);
-    message.expect = Version::new(1, 1);
+    message.expect = TaskVersion::new(1, 1);
     message.header.run.unread = vec![2];
     message.events = create(key("t"), 1).events;
     store.append(message).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
-    // Released with a message unread, it is anybody's again.
+    // Released with an unread message, the task is due again.
     let mut release = claim(key("t"), LIVING);
-    release.expect = Version::new(2, 1);
+    release.expect = TaskVersion::new(2, 1);
     release.header.run.epoch = 2;
     release.header.run.holder = None;
     release.header.run.unread = vec![2];
@@ -33,11 +35,11 @@ pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
     assert_eq!(due(&*store, "echo", 10).await, ["t"]);
     let free = store.due(&"echo".into(), 10).await.unwrap();
     assert_eq!(free, [Due { key: key("t"), epoch: 2, holder: None }]);
-    store.append(Append { expect: Version::new(2, 2), ..finish(key("t"), 3) }).await.unwrap();
+    store.append(Append { expect: TaskVersion::new(2, 2), ..finish(key("t"), 3) }).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
 }
 
-pub(super) async fn what_a_dead_member_held_is_due(store: Arc<dyn Store>) {
+pub(super) async fn tasks_of_a_dead_member_are_due(store: Arc<dyn Store>) {
     let dead = [DEAD, MemberId(0), MemberId(u128::MAX)];
     for member in dead {
         join(&*store, member).await;
@@ -58,15 +60,15 @@ pub(super) async fn what_a_dead_member_held_is_due(store: Arc<dyn Store>) {
     assert_eq!(due(&*store, "echo", 2).await, ["t1", "t2"]);
     let cut_off = store.due(&"echo".into(), 1).await.unwrap();
     assert_eq!(cut_off, [Due { key: key("t1"), epoch: 1, holder: Some(DEAD) }]);
-    // Cancelled while it was held: over, but its slot is still to be cleared.
-    let mut cancel = Append { expect: Version::new(1, 1), ..finish(key("t1"), 9) };
+    // Cancelled while it was held: ended, but its holder must still be removed.
+    let mut cancel = Append { expect: TaskVersion::new(1, 1), ..finish(key("t1"), 9) };
     cancel.header.state = TaskState::Canceled;
     cancel.header.run.holder = Some(DEAD);
     store.append(cancel).await.unwrap();
     assert!(due(&*store, "echo", 10).await.contains(&"t1".to_owned()));
 }
 
-pub(super) async fn the_oldest_work_is_due_first(store: Arc<dyn Store>) {
+pub(super) async fn the_oldest_task_is_due_first(store: Arc<dyn Store>) {
     join(&*store, DEAD).await;
     for (number, agent) in ["b", "a", "c", "a", "b", "c"].into_iter().enumerate() {
         let key =
@@ -102,9 +104,9 @@ fn bobs(task: &str) -> Key {
     Key { owner: owner("acme", "bob"), ..key(task) }
 }
 
-pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
+pub(super) async fn serial_tasks_are_due_in_the_order_of_their_messages(store: Arc<dyn Store>) {
     let next = async |limit| next(&*store, "echo", limit).await;
-    // The store keeps the queue from here on, with the tasks that wait already.
+    // The store keeps the queue from here on, including the tasks that already wait.
     store.append(create(key("cut-off"), 100)).await.unwrap();
     for member in [DEAD, OTHER] {
         join(&*store, member).await;
@@ -113,7 +115,7 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     die(&*store, DEAD).await;
     store.enable_serial(&"echo".into()).await.unwrap();
     assert_eq!(next(10).await, ["cut-off"]);
-    // Each is younger by the clock than the one that came before it, which must not matter.
+    // The clock runs backwards here, which must not change the order.
     for (number, task) in (1..).zip(["held", "older", "other"]) {
         let mut append = create(key(task), 100 - number);
         if task == "other" {
@@ -123,7 +125,7 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     }
     store.append(claim(key("held"), OTHER)).await.unwrap();
     store.append(create(bobs("foreign"), 1)).await.unwrap();
-    // Its first message was read long ago; what waits came last.
+    // Its first message was read before; its waiting message arrived last.
     let mut answered = finish(key("older"), 5);
     answered.header.state = TaskState::Submitted;
     answered.header.run.unread = vec![5, 6];
@@ -131,34 +133,34 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     answered.events.push((Kind::Received(TaskState::Submitted), body("and again")));
     answered.snapshot = None;
     store.append(answered).await.unwrap();
-    // A conversation in which a turn runs is passed over.
+    // A conversation with a running turn is skipped.
     assert_eq!(next(10).await, ["other", "foreign"]);
     unlock(&*store, "chat", OTHER).await;
     assert_eq!(next(10).await, ["cut-off", "other", "foreign", "older"]);
     assert_eq!(next(2).await, ["cut-off", "other"]);
     assert!(store.next_serial(&"unknown".into(), 10).await.unwrap().is_empty());
 
-    // The next task follows one that ended, also one that left the middle of the queue.
-    let end = Append { expect: Version::new(1, 1), ..finish(key("cut-off"), 7) };
+    // The next task follows an ended one, even one that was in the middle of the queue.
+    let end = Append { expect: TaskVersion::new(1, 1), ..finish(key("cut-off"), 7) };
     store.append(end).await.unwrap();
     assert_eq!(next(1).await, ["other"]);
     store.append(create(key("last"), 8)).await.unwrap();
     assert_eq!(next(10).await, ["other", "foreign", "older", "last"]);
     let mut begun = claim(key("older"), LIVING);
-    begun.expect = Version::new(6, 1);
+    begun.expect = TaskVersion::new(6, 1);
     begun.header.run.epoch = 2;
     begun.header.run.unread = vec![6];
     store.append(begun.clone()).await.unwrap();
     assert_eq!(next(10).await, ["other", "foreign"]);
     unlock(&*store, "chat", LIVING).await;
     assert_eq!(next(10).await, ["other", "foreign", "last"]);
-    // It has a message left, which is older than what came meanwhile.
-    begun.expect = Version::new(6, 2);
+    // It has an unread message that is older than those that arrived meanwhile.
+    begun.expect = TaskVersion::new(6, 2);
     begun.header.run.epoch = 3;
     begun.header.run.holder = None;
     store.append(begun).await.unwrap();
     assert_eq!(next(10).await, ["other", "foreign", "older", "last"]);
-    // Enabling it again changes nothing. A task whose holder dies takes the place of its message.
+    // Enabling it again changes nothing. A task whose holder dies is ordered by its message.
     store.enable_serial(&"echo".into()).await.unwrap();
     assert_eq!(next(10).await, ["other", "foreign", "older", "last"]);
     die(&*store, OTHER).await;
@@ -185,12 +187,12 @@ pub(super) async fn a_serial_conversation_has_one_turn(store: Arc<dyn Store>) {
         assert_eq!(store.load(&key("b"), None, u64::MAX).await, before);
     };
     locked().await;
-    // What decides about the claim itself comes first.
+    // The checks of the claim itself come before the lock.
     let fenced = Append { fence: Some(7), ..claim(key("b"), OTHER) };
     assert_eq!(store.append(fenced).await, Err(StoreError::Fenced));
-    let stale = Append { expect: Version::new(1, 7), ..claim(key("b"), OTHER) };
+    let stale = Append { expect: TaskVersion::new(1, 7), ..claim(key("b"), OTHER) };
     assert_eq!(store.append(stale).await, Err(StoreError::Conflict));
-    // A new task whose turn would begin at once waits as well, and leaves nothing behind.
+    // A new task whose turn would begin at once is refused as well, and nothing of it is stored.
     let mut at_once = Append { dedup: Some(dedup(1, 7)), ..create(key("new"), 2) };
     at_once.header.run = claim(key("new"), OTHER).header.run;
     assert_eq!(store.append(at_once.clone()).await, Err(StoreError::Locked));
@@ -202,15 +204,16 @@ pub(super) async fn a_serial_conversation_has_one_turn(store: Arc<dyn Store>) {
     for task in [key("elsewhere"), bobs("foreign")] {
         store.append(claim(task, OTHER)).await.unwrap();
     }
-    // The turn goes on under its lock, and the lock outlives the task: its agent may still run.
-    let end = Append { expect: Version::new(1, 1), fence: Some(1), ..finish(key("a"), 2) };
+    // The turn can write under its lock, and the lock outlives the task, because its agent may
+    // still run.
+    let end = Append { expect: TaskVersion::new(1, 1), fence: Some(1), ..finish(key("a"), 2) };
     store.append(end).await.unwrap();
     locked().await;
     unlock(&*store, "chat", OTHER).await;
     locked().await;
     unlock(&*store, "chat", LIVING).await;
     store.append(claim(key("b"), OTHER)).await.unwrap();
-    // The locks of the dead are free.
+    // The locks of dead members are released.
     store.append(create(key("c"), 3)).await.unwrap();
     assert_eq!(store.append(claim(key("c"), LIVING)).await, Err(StoreError::Locked));
     assert!(next(&*store, "echo", 10).await.is_empty());
@@ -221,7 +224,9 @@ pub(super) async fn a_serial_conversation_has_one_turn(store: Arc<dyn Store>) {
     assert_eq!(next(&*store, "echo", 10).await, ["b", "elsewhere", "foreign", "c"]);
 }
 
-pub(super) async fn an_agent_that_is_not_serial_has_many_turns(store: Arc<dyn Store>) {
+pub(super) async fn an_agent_that_is_not_serial_has_several_turns_per_conversation(
+    store: Arc<dyn Store>,
+) {
     store.enable_serial(&"other".into()).await.unwrap();
     for task in ["a", "b"] {
         store.append(create(key(task), 1)).await.unwrap();
@@ -229,7 +234,7 @@ pub(super) async fn an_agent_that_is_not_serial_has_many_turns(store: Arc<dyn St
     }
 }
 
-pub(super) async fn a_paused_task_is_found_after_its_time(store: Arc<dyn Store>) {
+pub(super) async fn a_paused_task_is_found_after_its_timeout(store: Arc<dyn Store>) {
     let states = [TaskState::InputRequired, TaskState::AuthRequired];
     for (number, state) in (1..=4).zip(states.into_iter().cycle()) {
         let key = key(&format!("t{number}"));
@@ -248,9 +253,9 @@ pub(super) async fn a_paused_task_is_found_after_its_time(store: Arc<dyn Store>)
     assert_eq!(paused(3, 10).await, ["t1", "t2"]);
     assert_eq!(paused(9, 3).await, ["t1", "t2", "t3"]);
     assert!(store.paused(&"other".into(), at(99), 10).await.unwrap().is_empty());
-    // Its caller has answered: it waits no more.
+    // Its caller has answered, so it no longer waits.
     let mut answer = create(key("t1"), 1);
-    answer.expect = Version::new(4, 0);
+    answer.expect = TaskVersion::new(4, 0);
     answer.header.state = TaskState::InputRequired;
     store.append(answer).await.unwrap();
     assert_eq!(paused(3, 10).await, ["t2"]);

@@ -1,5 +1,5 @@
-//! One append inside the writer's transaction. Everything that can refuse it is looked at before
-//! the task is touched, so that a refused append changes nothing and needs no savepoint.
+//! Append of one task inside the writer's transaction. All checks come before the first change of
+//! the task, so that a refused append changes nothing and needs no savepoint.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,119 +14,122 @@ use crate::{
     clock::Clock,
     store::{
         Actor, Append, Cause, Change, Header, MemberId, MemberKind, Run, Snapshot, StoreError,
-        Version, change::ChangeBus,
+        TaskVersion, change::ChangeBus,
     },
 };
 
 use super::{
     job::Work,
     locks::is_locked,
-    names::{BLOCK, Group, Names, Totals},
+    names::{BLOCK, Group, NameCache, Totals},
     prepared::Prepared,
     rows::{Fault, Phase, count, holder, int, original, read_run, size, uint, unread},
     statements as sql,
     sweep::Swept,
 };
 
-/// Tasks remembered at once. A full memory starts over.
+/// The maximum number of cached tasks. A full cache is cleared.
 const REMEMBERED: usize = 4096;
 
-/// Bytes of a parameter that is not kept until its statement is used again.
+/// The size from which a bound parameter is cleared right after the statement, instead of at its
+/// next use.
 const LARGE: usize = 64 << 10;
 
-/// Numbers that are given out once and never again, not even after what bore them is gone.
+/// The next unused row and position. They are never used twice, even after their task is removed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Next {
+pub(super) struct NextNumbers {
     pub(super) row: i64,
     pub(super) position: i64,
 }
 
-/// The writer's memory: nobody else writes, so that what it has written need not be read again.
-/// After a rollback it must forget.
+/// The writer's cache. It is valid because no other thread writes; it must be cleared after a
+/// rollback.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
-    pub(super) names: Names,
-    /// Tasks that have something to do, by owner and name.
-    active: HashMap<(i64, TaskId), Known>,
-    /// The living members, once they have been read.
+pub(super) struct WriterCache {
+    pub(super) names: NameCache,
+    /// Active tasks, by owner and id.
+    active: HashMap<(i64, TaskId), KnownTask>,
+    /// The living members, once they are read.
     pub(super) members: Option<HashMap<MemberId, MemberKind>>,
-    /// Serial agents. Not cleared by a rollback: a queue that nobody reads does no harm.
+    /// Serial agents. A rollback does not clear them: a queue for an agent that is not serial does
+    /// no harm.
     pub(super) serial_agents: HashSet<AgentName>,
 }
 
-/// An open transaction and what it has gathered.
+/// An open transaction, with the data that is written or published at its end.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
     pub(super) conn: &'a Connection,
     pub(super) prepared: Prepared<'a>,
-    pub(super) memory: &'a mut Memory,
-    pub(super) next: &'a mut Next,
+    pub(super) memory: &'a mut WriterCache,
+    pub(super) next: &'a mut NextNumbers,
     pub(super) totals: Totals,
     /// The owners whose tasks were removed.
     pub(super) swept: Swept,
-    /// True if the transaction before this one failed.
+    /// True if the previous transaction failed.
     pub(super) failing: bool,
-    /// The heartbeats, if a job asks for them. No further one is counted before the commit.
+    /// The heartbeat counters, if a job compares them. They are locked until the commit.
     pub(super) heartbeats: Option<&'a HashMap<MemberId, u64>>,
-    /// The position of the first event that was written.
+    /// The position of the first event in this transaction.
     pub(super) first_event: Option<i64>,
     pub(super) bus: &'a ChangeBus,
     pub(super) is_shared: &'a AtomicBool,
-    /// What to tell other members after the commit.
+    /// The changes to publish after the commit.
     pub(super) changes: Vec<(MemberId, Change)>,
 }
 
-/// What a batch leaves to be done after its commit.
+/// The work that remains after the commit.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct AfterCommit {
     /// The owners whose tasks were removed.
     pub(super) swept: Swept,
-    /// What to tell other members.
+    /// The changes to publish.
     pub(super) changes: Vec<(MemberId, Change)>,
 }
 
-/// What the checks and the counters need of a stored task.
+/// The columns of a stored task that the checks and counters need.
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownTask {
     row: i64,
     head: Seq,
     counted: i64,
-    /// Whether there is a snapshot.
+    /// True if the task has a snapshot.
     snapshot: bool,
-    indexed: Indexed,
+    indexed: IndexedColumns,
     run: Run,
 }
 
-/// What indexes contain of a task and can change.
+/// The indexed columns that can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Indexed {
+struct IndexedColumns {
     group: Group,
     changed: i64,
     created: i64,
     phase: Phase,
 }
 
-/// The outcome of a job: an answer, a refusal of this job alone, or a fault of the whole batch.
-pub(super) type Refused<T> = Result<Result<T, StoreError>, Fault>;
+/// The result of a job: an answer, a refusal of this job refuse_unreadable, or a fault that rolls back the
+/// whole batch.
+pub(super) type JobResult<T> = Result<Result<T, StoreError>, Fault>;
 
-/// What cannot be read of one task refuses the append to it, and fails nobody else's in the
-/// transaction.
-fn alone<T>(found: Result<T, Fault>) -> Refused<T> {
+/// Turns unreadable data of one task into a refusal of its append, so that the other writes of the
+/// transaction succeed.
+fn refuse_unreadable<T>(found: Result<T, Fault>) -> JobResult<T> {
     match found {
         Ok(found) => Ok(Ok(found)),
-        Err(Fault(spoiled @ StoreError::Corrupt(_))) => Ok(Err(spoiled)),
+        Err(Fault(unreadable @ StoreError::Corrupt(_))) => Ok(Err(unreadable)),
         Err(fault) => Err(fault),
     }
 }
 
-impl Memory {
+impl WriterCache {
     pub(super) fn forget(&mut self) {
         self.names.forget();
         self.active.clear();
         self.members = None;
     }
 
-    fn keep(&mut self, owner: i64, task: &TaskId, known: Known) {
+    fn keep(&mut self, owner: i64, task: &TaskId, known: KnownTask) {
         let key = (owner, task.clone());
         if known.indexed.phase != Phase::Active {
             self.active.remove(&key);
@@ -143,7 +146,7 @@ impl Memory {
 impl Work for Box<Append> {
     type Answer = Seq;
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<Seq> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<Seq> {
         batch.append(self)
     }
 
@@ -154,39 +157,42 @@ impl Work for Box<Append> {
 }
 
 impl Batch<'_> {
-    /// Writes what was gathered.
-    pub(super) fn finish(mut self, clock: &Clock) -> Result<Finished, Fault> {
+    /// Writes the time of the commit and the counters.
+    pub(super) fn finish(mut self, clock: &Clock) -> Result<AfterCommit, Fault> {
         if let Some(position) = self.first_event {
             self.prepared.run(sql::ADD_COMMIT, params![position, clock.now().as_millis()])?;
         }
         self.totals.flush(self.conn)?;
-        self.swept.tidy(self.conn, *self.next)?;
-        Ok(Finished { swept: self.swept, changes: self.changes })
+        self.swept.remove_empty_owners(self.conn, *self.next)?;
+        Ok(AfterCommit { swept: self.swept, changes: self.changes })
     }
 
-    /// Tells the other members of a change by this one, once it is durable. Nothing is put together
-    /// if nobody listens.
+    /// Publishes a change to the other members after the commit. The change is built only if
+    /// another member has subscribed.
     pub(super) fn announce(&mut self, writer: MemberId, change: impl FnOnce() -> Change) {
-        if self.bus.has_listener(writer) {
+        if self.bus.has_other_subscriber(writer) {
             self.changes.push((writer, change()));
         }
     }
 
-    /// Writes it, or says why not.
-    fn append(&mut self, append: &mut Append) -> Refused<Seq> {
+    /// Writes the append or returns the refusal.
+    fn append(&mut self, append: &mut Append) -> JobResult<Seq> {
         if !self.is_member(append.writer)? {
             return Ok(Err(StoreError::NotMember));
         }
-        // The key stands for the first event; without one there is nothing to register.
+        // The key refers to the first event. An append without events registers no key.
         let dedup = append.dedup.clone().filter(|_| !append.events.is_empty());
-        // First of all: a retry must find its original, whatever else has happened since.
+        // Before all other checks, so that a repeated send finds the original even if the task has
+        // changed or ended since.
         if let Some(dedup) = &dedup {
             let key = params![dedup.key, self.next.position];
             if self.prepared.run(sql::CLAIM_KEY, key)? == 0 {
                 let found = original(self.conn, &dedup.key).and_then(|found| {
                     found.ok_or_else(|| Fault::unreadable("idempotency key without an event"))
                 });
-                return Ok(alone(found)?.and_then(|found| Err(StoreError::Duplicate(found))));
+                return Ok(
+                    refuse_unreadable(found)?.and_then(|found| Err(StoreError::Duplicate(found)))
+                );
             }
         }
         let (row, owner) = match self.put_header(append)? {
@@ -226,7 +232,8 @@ impl Batch<'_> {
         Ok(Ok(head))
     }
 
-    /// Stores the cause of the event at this position, if that does not follow from its kind.
+    /// Stores the cause of the event at this position, unless it follows from the kind of the
+    /// event.
     fn add_cause(&mut self, position: i64, cause: &Cause) -> Result<(), Fault> {
         let Cause { actor, request, binding } = cause;
         let operator = match actor {
@@ -239,9 +246,9 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Checks the append against what is stored, and writes the header and the snapshot.
-    /// Returns the rows of the task and of its owner.
-    fn put_header(&mut self, append: &mut Append) -> Refused<(i64, i64)> {
+    /// Checks the append against the stored task, and writes the header and the snapshot. Returns
+    /// the rows of the task and of its owner.
+    fn put_header(&mut self, append: &mut Append) -> JobResult<(i64, i64)> {
         let head = append.expect.head + append.events.len() as u64;
         if append.expect.head == 0 {
             return self.create(append, head);
@@ -249,16 +256,17 @@ impl Batch<'_> {
         let Append { key, fence, header, snapshot, .. } = append;
         let owner = self.memory.names.owner(self.conn, &key.owner)?;
         let Some(owner) = owner else { return Ok(Err(StoreError::Conflict)) };
-        let before = match alone(self.find(owner, &key.task))? {
+        let before = match refuse_unreadable(self.find(owner, &key.task))? {
             Ok(Some(before)) => before,
             Ok(None) => return Ok(Err(StoreError::Conflict)),
-            Err(spoiled) => return Ok(Err(spoiled)),
+            Err(unreadable) => return Ok(Err(unreadable)),
         };
-        // The claim before the head: a writer that has lost its task must not decide again.
+        // The claim is checked before the head: a writer that lost its claim must stop instead of
+        // deciding again.
         if fence.is_some_and(|epoch| epoch != before.run.epoch) {
             return Ok(Err(StoreError::Fenced));
         }
-        if Version::new(before.head, before.run.epoch) != append.expect {
+        if TaskVersion::new(before.head, before.run.epoch) != append.expect {
             return Ok(Err(StoreError::Conflict));
         }
         if let Some(member) = self.new_holder(before.run.holder, header)
@@ -267,13 +275,13 @@ impl Batch<'_> {
             return Ok(Err(StoreError::Locked));
         }
         let group = group(owner, before.indexed.group.agent, header);
-        let mut after = Known {
+        let mut after = KnownTask {
             head,
-            indexed: Indexed::of(group, header),
+            indexed: IndexedColumns::of(group, header),
             run: header.run.clone(),
             ..before.clone()
         };
-        // What an active task says in between is in its events and nowhere else.
+        // While only events are added to an active task, its row does not change.
         let quiet = after.indexed == before.indexed && after.run == before.run;
         if !quiet || after.indexed.phase != Phase::Active || snapshot.is_some() {
             after.counted = int(header.bytes);
@@ -284,15 +292,15 @@ impl Batch<'_> {
         Ok(Ok((before.row, owner)))
     }
 
-    fn find(&mut self, owner: i64, task: &TaskId) -> Result<Option<Known>, Fault> {
+    fn find(&mut self, owner: i64, task: &TaskId) -> Result<Option<KnownTask>, Fault> {
         if let Some(known) = self.memory.active.get(&(owner, task.clone())) {
             return Ok(Some(known.clone()));
         }
         let mut rows = self.prepared.get(sql::FIND_TASK)?.query(params![owner, task.as_str()])?;
-        rows.next()?.map(|row| Known::read(row, owner)).transpose()
+        rows.next()?.map(|row| KnownTask::read(row, owner)).transpose()
     }
 
-    fn create(&mut self, append: &mut Append, head: Seq) -> Refused<(i64, i64)> {
+    fn create(&mut self, append: &mut Append, head: Seq) -> JobResult<(i64, i64)> {
         let snapshot = append.snapshot.take();
         let Append { key, header, .. } = &*append;
         let Header { context, state, changed, created, hidden, bytes, run: turns, .. } = header;
@@ -300,11 +308,11 @@ impl Batch<'_> {
         let owner = self.memory.names.owner_or_new(self.conn, &key.owner)?;
         let new_holder = self.new_holder(None, header);
         if new_holder.is_some() && is_locked(self.conn, owner, agent, context.as_str())? {
-            let exists = alone(self.find(owner, &key.task))?;
+            let exists = refuse_unreadable(self.find(owner, &key.task))?;
             return Ok(Err(match exists {
                 Ok(Some(_)) => StoreError::Conflict,
                 Ok(None) => StoreError::Locked,
-                Err(spoiled) => spoiled,
+                Err(unreadable) => unreadable,
             }));
         }
         let row = self.next.row;
@@ -342,14 +350,14 @@ impl Batch<'_> {
         self.totals.add(group, 1, int(*bytes));
         let has_snapshot = snapshot.is_some();
         if let Some(snapshot) = snapshot {
-            self.put_beside(row, snapshot)?;
+            self.put_separate_snapshot(row, snapshot)?;
         }
-        let known = Known {
+        let known = KnownTask {
             row,
             head,
             counted: int(*bytes),
             snapshot: has_snapshot,
-            indexed: Indexed::of(group, header),
+            indexed: IndexedColumns::of(group, header),
             run: turns.clone(),
         };
         self.memory.keep(owner, &key.task, known);
@@ -358,18 +366,18 @@ impl Batch<'_> {
 
     fn update(
         &mut self,
-        before: &Known,
-        after: &Known,
+        before: &KnownTask,
+        after: &KnownTask,
         header: &Header,
         mut snapshot: Option<Snapshot>,
     ) -> Result<(), Fault> {
-        let Known { row, head, counted: bytes, indexed, .. } = after;
+        let KnownTask { row, head, counted: bytes, indexed, .. } = after;
         let turns = &header.run;
         let (turn, attempt, epoch) = (int(turns.turn), turns.attempt, int(turns.epoch));
         let (unread, holder, kept) = (unread(turns), holder(turns), size(turns.kept));
-        let Indexed { group, changed, created, phase, .. } = indexed;
+        let IndexedColumns { group, changed, created, phase, .. } = indexed;
         let (state, phase) = (group.state, *phase as i64);
-        // A task that is over has its snapshot in its row.
+        // The row of an ended task contains its snapshot.
         let ends = |last: &Snapshot| indexed.phase == Phase::Ended && last.seq == *head;
         let is_last = snapshot.as_ref().is_some_and(ends);
         let head = int(*head);
@@ -385,7 +393,7 @@ impl Batch<'_> {
         } else {
             self.prepared.run(sql::UPDATE_TASK, header)?;
             if let Some(snapshot) = snapshot {
-                self.put_beside(*row, snapshot)?;
+                self.put_separate_snapshot(*row, snapshot)?;
             }
         }
         if group.hidden != before.indexed.group.hidden {
@@ -396,8 +404,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Writes the snapshot of a task that goes on.
-    fn put_beside(&mut self, row: i64, snapshot: Snapshot) -> Result<(), Fault> {
+    /// Writes the snapshot of a task that has not ended.
+    fn put_separate_snapshot(&mut self, row: i64, snapshot: Snapshot) -> Result<(), Fault> {
         let seq = int(snapshot.seq);
         let put = self.prepared.get(sql::PUT_SNAPSHOT)?;
         execute_with_bytes(put, params![row], pieces(snapshot))?;
@@ -406,14 +414,15 @@ impl Batch<'_> {
     }
 }
 
-/// The columns of a snapshot, in the order of its statements.
+/// The pieces of a snapshot, in the order of the columns.
 fn pieces(snapshot: Snapshot) -> [Bytes; 4] {
     let Snapshot { seq: _, status, history, metadata, artifacts } = snapshot;
     [status, history, metadata, artifacts]
 }
 
-/// Executes a statement whose last parameters are bytes. SQLite copies bytes when they are bound and
-/// once more into the row, so that ours are dropped before the row is made, and its own right after.
+/// Executes a statement whose last parameters are bytes. SQLite copies bytes when they are bound,
+/// and again into the row. To keep few copies in memory, ours are dropped before the row is
+/// written, and those of SQLite right after.
 fn execute_with_bytes<const N: usize>(
     statement: &mut Statement<'_>,
     first: &[&dyn ToSql],
@@ -434,14 +443,14 @@ fn execute_with_bytes<const N: usize>(
     Ok(())
 }
 
-impl Known {
+impl KnownTask {
     fn read(row: &Row<'_>, owner: i64) -> Result<Self, Fault> {
         Ok(Self {
             row: row.get(0)?,
             head: uint(row.get(1)?),
             counted: row.get(2)?,
             snapshot: row.get::<_, Option<i64>>(3)?.is_some(),
-            indexed: Indexed {
+            indexed: IndexedColumns {
                 group: Group { owner, hidden: row.get(6)?, agent: row.get(4)?, state: row.get(5)? },
                 changed: row.get(7)?,
                 created: row.get(8)?,
@@ -452,7 +461,7 @@ impl Known {
     }
 }
 
-impl Indexed {
+impl IndexedColumns {
     fn of(group: Group, header: &Header) -> Self {
         Self {
             group,

@@ -7,10 +7,10 @@ use std::{
 
 use rusqlite::ErrorCode;
 
-/// Why a database cannot be opened. Each text says what happened and what to do about it.
+/// The reason why a database cannot be opened. Each text states the problem and a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process has it open.
     #[error(
         "{} is in use by another herald; stop that one, or give this one its own directory with \
          --data", path.display()
@@ -19,7 +19,7 @@ pub enum OpenError {
         /// The database.
         path: PathBuf,
     },
-    /// A newer version has changed its form.
+    /// A newer version has migrated it.
     #[error(
         "{} was last written by {made_by}, which this herald ({}) is too old to read; install \
          that version or a newer one, or point --data elsewhere",
@@ -28,10 +28,10 @@ pub enum OpenError {
     Newer {
         /// The database.
         path: PathBuf,
-        /// Which version that was.
+        /// The version that wrote it last.
         made_by: String,
     },
-    /// Its schema came about in another way than this version's.
+    /// Its migrations differ from those of this version.
     #[error(
         "{} cannot be used: {problem} (last written by {made_by}, this is herald {}); restore it \
          from a backup, start it with the build that wrote it, or point --data elsewhere",
@@ -40,9 +40,9 @@ pub enum OpenError {
     Diverged {
         /// The database.
         path: PathBuf,
-        /// Which migration is missing or another.
+        /// The migration that is missing or different.
         problem: String,
-        /// Which version wrote it last.
+        /// The version that wrote it last.
         made_by: String,
     },
     /// Some of its pages are damaged.
@@ -55,10 +55,10 @@ pub enum OpenError {
     Damaged {
         /// The database.
         path: PathBuf,
-        /// SQLite's words, and which tables it is about.
+        /// SQLite's message, and the affected tables.
         found: String,
     },
-    /// It is only a part of a database, or something else.
+    /// The file is incomplete or not a database.
     #[error(
         "{} cannot be read: {problem}; restore it from a backup, or move it away to start with an \
          empty one", path.display()
@@ -66,10 +66,10 @@ pub enum OpenError {
     Corrupt {
         /// The database.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error(
         "{} cannot be written: {problem}; make it writable and make sure that there is room, or \
          point --data elsewhere", path.display()
@@ -77,18 +77,18 @@ pub enum OpenError {
     Unwritable {
         /// The database or its directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         problem: String,
     },
-    /// The system gives us no thread to write with.
+    /// The system refused to start a thread.
     #[error("no thread could be started for the database: {0}; raise the limit on threads")]
     Thread(io::Error),
 }
 
-/// What SQLite's refusal means to whoever starts the program.
+/// The error for a failed SQLite call while a database is opened.
 pub(super) fn refuse(path: &Path, error: &rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => corrupt(path, "it is no database"),
+        Some(ErrorCode::NotADatabase) => corrupt(path, "it is not an SQLite database"),
         Some(ErrorCode::DatabaseCorrupt) | None => damaged(path, &error.to_string()),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             unwritable(path, "another program is writing to it")

@@ -1,9 +1,10 @@
-//! Feeds: the events of all tasks of an owner, of a tenant or of everybody, in the order in which they
-//! were committed.
+//! Feeds: the events of all tasks of an owner, of a tenant or of everybody, in the order of their
+//! commits.
 //!
-//! All events are in one table ordered by position. A step looks at one block of positions and says how
-//! far it came. For one owner it passes over all blocks in which that owner has no events; for more it
-//! takes the next block that has any. It reads no body of an event outside the scope.
+//! All events are in one table, ordered by position. One call examines one block of positions and
+//! returns how far it came. For one owner it skips all blocks in which the owner has no events; for
+//! a wider scope it takes the next block with any events. It reads no body of an event outside the
+//! scope.
 
 use rusqlite::{Connection, Row, params, types::Value};
 
@@ -16,9 +17,9 @@ use super::{
     statements as sql,
 };
 
-/// One step.
+/// Reads one page of a feed.
 pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fault> {
-    // One view of names and events.
+    // In one transaction, so that names and events are from the same state.
     let conn = conn.unchecked_transaction()?;
     let Some(after) = query.after else {
         return Ok(FeedPage { reached: head(&conn)?, ..FeedPage::default() });
@@ -28,13 +29,13 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
     let agent = match &query.agent {
         Some(name) => match find_agent(&conn, name)? {
             Some(agent) => Some(agent),
-            // An agent that never had a task has no events up to now.
+            // An agent without tasks has no events.
             None => return Ok(nothing),
         },
         None => None,
     };
-    let Some(reach) = reach(&conn, &query.scope, after)? else { return Ok(nothing) };
-    let Reach { sql, whose, start, end } = reach;
+    let Some(range) = next_range(&conn, &query.scope, after)? else { return Ok(nothing) };
+    let FeedRange { sql, whose, start, end } = range;
     let mut page = FeedPage { entries: Vec::new(), reached: after.max(uint(start - 1)) };
     let mut weight = 0;
     let mut find = conn.prepare_cached(sql)?;
@@ -57,8 +58,8 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
     Ok(page)
 }
 
-/// The stretch of positions that one step looks at, and how.
-struct Reach {
+/// The range of positions that one call examines, and the statement for it.
+struct FeedRange {
     sql: &'static str,
     /// The number of the owner, or the name of the tenant.
     whose: Value,
@@ -66,8 +67,12 @@ struct Reach {
     end: i64,
 }
 
-/// None if nobody in the scope has events after this position.
-fn reach(conn: &Connection, scope: &Scope, after: Position) -> Result<Option<Reach>, Fault> {
+/// The next range; `None` if no owner in the scope has events after this position.
+fn next_range(
+    conn: &Connection,
+    scope: &Scope,
+    after: Position,
+) -> Result<Option<FeedRange>, Fault> {
     let (sql, whose, block) = match scope {
         Scope::Own(owner) => {
             let Some(owner) = find_owner(conn, owner)? else { return Ok(None) };
@@ -87,11 +92,11 @@ fn reach(conn: &Connection, scope: &Scope, after: Position) -> Result<Option<Rea
     };
     Ok(block.map(|block| {
         let (start, end) = (block * BLOCK, block * BLOCK + BLOCK - 1);
-        Reach { sql, whose, start, end }
+        FeedRange { sql, whose, start, end }
     }))
 }
 
-/// The event of a row, if it is one of these tasks.
+/// The event of a row, if the query includes its task.
 fn wanted(row: &Row<'_>, query: &FeedQuery) -> Result<Option<FeedEntry>, Fault> {
     let task = text(row, 1)?;
     if !query.tasks.is_empty() && !query.tasks.iter().any(|one| one.as_str() == task) {
@@ -108,7 +113,7 @@ fn wanted(row: &Row<'_>, query: &FeedQuery) -> Result<Option<FeedEntry>, Fault> 
     Ok(Some(FeedEntry { position, key, agent, entry: entry(row, 3)? }))
 }
 
-/// The last position that was given out and committed, also when its event is gone.
+/// The last committed position, even if its event was removed.
 fn head(conn: &Connection) -> Result<Position, Fault> {
     let last: Option<Option<i64>> = first(conn, sql::LAST_POSITION, [], |row| row.get(0))?;
     let mark: Option<i64> = first(conn, sql::FIND_META, ["position"], |row| row.get(0))?;

@@ -1,5 +1,5 @@
-//! Identity of the database's files: finds out that somebody removed or replaced them while they are
-//! open. SQLite would go on writing to files that no later start can find.
+//! Identity of the database files. It detects that an open file was removed or replaced: SQLite
+//! would continue to write to a file that no later start can find.
 
 use std::{
     fs, io,
@@ -9,21 +9,21 @@ use std::{
 
 use crate::store::StoreError;
 
-use super::{open::beside, rows::Fault};
+use super::{open::sibling, rows::Fault};
 
-/// The files whose loss is a loss of tasks, each with its device and inode.
+/// The files that contain tasks, each with its device and inode.
 #[derive(Debug)]
 pub(super) struct Files(Vec<(PathBuf, (u64, u64))>);
 
 impl Files {
-    /// Those of a database that is open for writing, and so has a write-ahead log.
+    /// The files of a database that is open for writing, and therefore has a write-ahead log.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
-        let files = [path.to_owned(), beside(path, "-wal")];
+        let files = [path.to_owned(), sibling(path, "-wal")];
         let known = files.map(|file| identity(&file).map(|identity| (file, identity)));
         Ok(Self(known.into_iter().collect::<io::Result<_>>()?))
     }
 
-    /// Fails if a path leads to another file than the open one, or to none.
+    /// Fails if a path no longer leads to the open file.
     pub(super) fn check(&self) -> Result<(), Fault> {
         for (path, known) in &self.0 {
             if identity(path).ok() != Some(*known) {

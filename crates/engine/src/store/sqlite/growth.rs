@@ -1,5 +1,5 @@
-//! Growth test: the cost of each operation does not depend on the size of the store. It counts steps
-//! of the database, not time.
+//! Growth test: the cost of each operation does not depend on the size of the store. It counts
+//! steps of the SQLite virtual machine, not time.
 
 use bytes::Bytes;
 use herald_protocol::{AgentName, TaskState, Timestamp};
@@ -9,13 +9,14 @@ use crate::{
     clock::Clock,
     store::{
         Actor, Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery,
-        Loaded, MemberId, MemberKind, Owner, Retention, Run, Scope, Snapshot, Store, Version,
+        Loaded, MemberId, MemberKind, Owner, Retention, Run, Scope, Snapshot, Store, TaskVersion,
     },
 };
 
 use super::{Connection, Readers, Sqlite, open, statements as sql};
 
-/// Sizes to compare. The small one has as many owners, agents, states and tasks in a conversation.
+/// The two sizes to compare. Both stores have the same number of owners, agents, states and tasks
+/// per conversation.
 const FEW: i64 = 2_000;
 const MANY: i64 = 100_000;
 
@@ -28,7 +29,7 @@ const DEAD: MemberId = MemberId(0x99);
 const NUMBERS: &str =
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)";
 
-/// Tasks of every kind, three events each, ten in a conversation.
+/// Tasks in every state, three events each, ten per conversation.
 const TASKS: &str = "INSERT INTO tasks (row, owner, agent, id, context, state, changed, created, \
     hidden, phase, head, bytes, counted, turn, attempt, epoch, unread, holder, snapshot, status, \
     history, metadata, artifacts) \
@@ -41,19 +42,19 @@ const EVENTS: &str = "INSERT INTO events (position, task, seq, kind, key, conten
     SELECT i, 1 + (i - 1) / 3, 1 + (i - 1) % 3, 33, iif(i % 3 = 1, key, NULL), \
     iif(i % 3 = 1, key, NULL), x'7b7d' FROM (SELECT i, CAST(printf('%032d', i) AS BLOB) AS key FROM n)";
 
-/// Tasks that wait, one event each; `?2` says whether each has a conversation of its own.
+/// Waiting tasks, one event each. With `?2` each has its own conversation.
 const WAITING: &str = "INSERT INTO tasks (row, owner, agent, id, context, state, changed, created, \
     hidden, phase, head, bytes, counted, turn, attempt, epoch, unread, holder) \
     SELECT i, 1, 1, 't' || i, iif(?2, 'c' || i, 'c'), 1, i, i, 0, 1, 1, 2, 2, 0, 0, 0, '1', NULL FROM n";
 const MESSAGES: &str = "INSERT INTO events (position, task, seq, kind, body) \
     SELECT i, i, 1, 33, x'7b7d' FROM n";
 
-/// A store that counts.
+/// A store whose steps are counted.
 struct Counted {
     store: Sqlite,
-    /// What was done, and the steps it took.
+    /// The operations so far, each with its steps.
     done: Vec<(&'static str, i32)>,
-    /// The statements that were run.
+    /// The statements that ran.
     run: Vec<&'static str>,
 }
 
@@ -61,7 +62,7 @@ impl Counted {
     fn new(tasks: i64, positions: i64, fill: impl FnOnce(&Connection)) -> Self {
         let mut opened = open::memory().unwrap();
         let conn = &opened.conn;
-        // Every statement stays at hand, or it could not be asked what it has done.
+        // Every statement must stay in the cache, because its counter is read afterwards.
         conn.set_prepared_statement_cache_capacity(2 * sql::ALL.len());
         conn.execute_batch("INSERT INTO agents (name) VALUES ('a'), ('b')").unwrap();
         let owners = format!(
@@ -82,7 +83,7 @@ impl Counted {
         Self { store, done: Vec::new(), run: Vec::new() }
     }
 
-    /// Tasks of every kind.
+    /// A store of tasks in every state.
     fn mixed(tasks: i64) -> Self {
         Self::new(tasks, 3 * tasks, |conn| {
             let tasks_sql = format!("{NUMBERS} {TASKS}");
@@ -99,7 +100,7 @@ impl Counted {
         })
     }
 
-    /// Tasks that wait for the same agent.
+    /// A store of tasks that wait for the same agent.
     fn waiting(tasks: i64, apart: bool) -> Self {
         Self::new(tasks, tasks, |conn| {
             conn.execute(&format!("{NUMBERS} {WAITING}"), params![tasks, apart]).unwrap();
@@ -107,7 +108,7 @@ impl Counted {
         })
     }
 
-    /// Notes the steps since the last note.
+    /// Records the steps since the last record.
     fn note(&mut self, what: &'static str) {
         let mut steps = 0;
         for (name, sql) in sql::ALL {
@@ -119,12 +120,12 @@ impl Counted {
             }
             steps += took;
         }
-        assert!(steps > 0, "{what} has run nothing");
+        assert!(steps > 0, "{what} ran no statement");
         self.done.push((what, steps));
     }
 }
 
-/// Where something costs more with many tasks than with few.
+/// Asserts that no operation needs more steps with many tasks than with few.
 fn compare(few: &Counted, many: &Counted) {
     assert_eq!(few.done.len(), many.done.len());
     for ((what, before), (_, after)) in few.done.iter().zip(&many.done) {
@@ -154,7 +155,7 @@ fn header(state: TaskState, run: Run) -> Header {
     }
 }
 
-/// A first message.
+/// The first message of a task.
 fn received(key: Key, context: &str) -> Append {
     let run = Run { unread: vec![1], ..Run::default() };
     let header = Header { context: context.into(), ..header(TaskState::Submitted, run) };
@@ -162,7 +163,7 @@ fn received(key: Key, context: &str) -> Append {
     let dedup = Some(Dedup { key: [7; 32], content: [7; 32] });
     Append {
         key,
-        expect: Version::default(),
+        expect: TaskVersion::default(),
         fence: None,
         writer: LIVING,
         header,
@@ -173,14 +174,14 @@ fn received(key: Key, context: &str) -> Append {
     }
 }
 
-/// Takes the first message up.
+/// The beginning of the turn of that message.
 fn begun(key: Key) -> Append {
     let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(LIVING), ..Run::default() };
     let header = header(TaskState::Working, run);
     let events = vec![(Kind::Status(TaskState::Working), Bytes::from_static(b"{}"))];
     Append {
         key,
-        expect: Version::new(1, 0),
+        expect: TaskVersion::new(1, 0),
         fence: None,
         writer: LIVING,
         header,
@@ -197,7 +198,7 @@ fn with_snapshot(append: Append, state: TaskState) -> Append {
     Append { header, snapshot: Some(Snapshot { seq, ..Snapshot::default() }), ..append }
 }
 
-/// Everything that is asked of a store while it serves.
+/// Every operation of a store in use.
 async fn everything(tasks: i64) -> Counted {
     let mut counted = Counted::mixed(tasks);
     counted.store.join(LIVING, MemberKind::Node, "node").await.unwrap();
@@ -216,10 +217,10 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     let middle = key(tasks / 2);
     counted.store.load(&middle, None, u64::MAX).await.unwrap().whole().unwrap();
     counted.note("load");
-    let known = Some(Version::new(1, 1));
+    let known = Some(TaskVersion::new(1, 1));
     let more = counted.store.load(&middle, known, u64::MAX).await.unwrap();
     assert!(matches!(more, Loaded::More { head: 3, .. }), "{more:?}");
-    counted.note("load of what is new");
+    counted.note("load since a known version");
     assert_eq!(counted.store.read(&middle, 0, 10).await.unwrap().entries.len(), 3);
     counted.note("read");
     let log = counted.store.read_log(&middle, 0, 10).await.unwrap();
@@ -263,7 +264,7 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     counted.note("a list");
     let next = ListQuery { after: listed.next, artifacts: true, ..list.clone() };
     assert_eq!(counted.store.list(next).await.unwrap().tasks.len(), 3);
-    counted.note("its next page");
+    counted.note("the next page of a list");
     for scope in [tenant(), Scope::All] {
         let wide = ListQuery { scope, ..list.clone() };
         let listed = counted.store.list(wide).await.unwrap();
@@ -273,14 +274,14 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     let since = Some(Timestamp::from_millis(tasks - 200));
     let recent = ListQuery { since, agent: Some("a".into()), ..list.clone() };
     assert_eq!(counted.store.list(recent).await.unwrap().total, 6);
-    counted.note("a list of what is new");
+    counted.note("a list of recent tasks");
     let context = Some(format!("c{}", tasks / 800).as_str().into());
     let talk = ListQuery { context, ..list.clone() };
     assert_eq!(counted.store.list(talk.clone()).await.unwrap().total, 20);
     counted.note("a list of a conversation");
     let asking = ListQuery { state: Some(TaskState::InputRequired), ..talk };
     assert_eq!(counted.store.list(asking).await.unwrap().total, 2);
-    counted.note("a list of what waits for its caller");
+    counted.note("a list of tasks that wait for their caller");
     let query = HistoryQuery {
         owner: owner(1),
         agent: agent.clone(),
@@ -292,12 +293,12 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     counted.note("a conversation history");
 
     assert_eq!(counted.store.agents_unserved().await.unwrap(), ["b".into()]);
-    counted.note("agents that nobody serves");
+    counted.note("unserved agents");
     assert_eq!(counted.store.due(&agent, 3).await.unwrap().len(), 3);
-    counted.note("work of an agent");
+    counted.note("due tasks of an agent");
     let before = Timestamp::from_millis(tasks);
     assert_eq!(counted.store.paused(&agent, before, 3).await.unwrap().len(), 3);
-    counted.note("tasks whose callers take long");
+    counted.note("paused tasks");
 }
 
 async fn writes(counted: &mut Counted) {
@@ -305,23 +306,24 @@ async fn writes(counted: &mut Counted) {
     counted.store.append(received(new.clone(), "c")).await.unwrap();
     counted.note("a new task");
     assert!(counted.store.append(received(new.clone(), "c")).await.is_err());
-    counted.note("a new task once more");
+    counted.note("a repeated send");
     let taken = Dedup { key: [8; 32], content: [8; 32] };
     let refused = Append { dedup: Some(taken), ..received(new.clone(), "c") };
     assert!(counted.store.append(refused).await.is_err());
-    counted.note("a new task of a known name");
+    counted.note("a new task with a known id");
     counted.store.append(begun(new.clone())).await.unwrap();
     counted.note("a turn that begins");
-    let words = Append { expect: Version::new(2, 1), ..begun(new.clone()) };
-    counted.store.append(words.clone()).await.unwrap();
-    counted.note("a turn that speaks");
+    let event = Append { expect: TaskVersion::new(2, 1), ..begun(new.clone()) };
+    counted.store.append(event.clone()).await.unwrap();
+    counted.note("an event of a turn");
     let asks = with_snapshot(
-        Append { expect: Version::new(3, 1), ..words.clone() },
+        Append { expect: TaskVersion::new(3, 1), ..event.clone() },
         TaskState::InputRequired,
     );
     counted.store.append(asks).await.unwrap();
     counted.note("a turn that asks");
-    let ends = with_snapshot(Append { expect: Version::new(4, 1), ..words }, TaskState::Completed);
+    let ends =
+        with_snapshot(Append { expect: TaskVersion::new(4, 1), ..event }, TaskState::Completed);
     counted.store.append(ends).await.unwrap();
     counted.note("a turn that ends");
     let hidden = Key { task: "hidden".into(), ..key(0) };
@@ -346,7 +348,7 @@ async fn writes(counted: &mut Counted) {
     counted.note("retention");
 }
 
-/// Statements that run when a process starts, when a disk is full or for serial agents.
+/// Statements that run only at the start, on a full disk or for serial agents.
 const ELSEWHERE: [&str; 18] = [
     "PUT_RANDOM_META",
     "FILL_SERIAL_QUEUE",
@@ -369,16 +371,16 @@ const ELSEWHERE: [&str; 18] = [
 ];
 
 #[tokio::test]
-async fn nothing_costs_more_when_more_is_stored() {
+async fn costs_do_not_grow_with_the_number_of_tasks() {
     let (few, many) = (everything(FEW).await, everything(MANY).await);
     compare(&few, &many);
     let forgotten: Vec<_> = sql::ALL.iter().filter(|(name, _)| !many.run.contains(name)).collect();
     let forgotten: Vec<_> =
         forgotten.iter().filter(|(name, _)| !ELSEWHERE.contains(name)).collect();
-    assert!(forgotten.is_empty(), "nobody has looked at {forgotten:?}");
+    assert!(forgotten.is_empty(), "these statements were not measured: {forgotten:?}");
 }
 
-/// Finds work, takes it up and adds some, while many wait in one conversation or in as many.
+/// Finds, claims and adds tasks, while many wait in one conversation or in as many conversations.
 async fn serial(tasks: i64, apart: bool) -> Counted {
     let agent = AgentName::from("a");
     let mut counted = Counted::waiting(tasks, apart);
@@ -408,7 +410,7 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     counted.note("a message in the same conversation");
     assert_eq!(due(&counted).await, [if apart { "t2" } else { "elsewhere" }]);
     counted.note("the next in a conversation that is not locked");
-    let done = Append { expect: Version::new(2, 1), ..begun(of_first("t1")) };
+    let done = Append { expect: TaskVersion::new(2, 1), ..begun(of_first("t1")) };
     counted.store.append(with_snapshot(done, TaskState::Completed)).await.unwrap();
     counted.note("the first in the queue ends");
     let conversation = Conversation { owner: owner(1), context: first.into() };
@@ -421,14 +423,14 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     counted.store.append(cut_off).await.unwrap();
     counted.note("the next begins");
     assert_eq!(counted.store.mark_dead(OTHER, 0).await, Ok(true));
-    counted.note("the member dies that took it up");
+    counted.note("the death of its member");
     assert_eq!(due(&counted).await, ["t2"]);
-    counted.note("the turn that was cut off");
+    counted.note("the interrupted turn");
     counted
 }
 
 #[tokio::test]
-async fn who_is_next_in_line_is_found_at_once_however_many_wait() {
+async fn costs_of_the_serial_queue_do_not_grow_with_its_length() {
     for apart in [false, true] {
         let (few, many) = (serial(100, apart).await, serial(MANY, apart).await);
         compare(&few, &many);

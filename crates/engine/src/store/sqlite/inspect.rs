@@ -13,86 +13,86 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbCo
 
 use super::{
     error::{OpenError, damaged, refuse, unwritable},
-    open::{self, beside},
+    open::{self, sibling},
 };
 
-/// Faults that are worth reading.
-const FAULTS: u8 = 5;
+/// The number of faults that are reported.
+const MAX_FAULTS: u8 = 5;
 
-/// How long a start that has failed looks for the cause.
-const EXPLANATION: Duration = Duration::from_secs(5);
+/// The longest check for the cause of a failed start.
+const CAUSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a database looks like from outside.
+/// The result of an inspection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// Bytes of the database and its write-ahead log.
+    /// The size of the database and its write-ahead log.
     pub bytes: u64,
-    /// Whether a process has it open.
+    /// True if a process has it open.
     pub in_use: bool,
-    /// Whether its last user left without closing it. The next one puts it in order.
+    /// True if its last process did not close it. The next start recovers it.
     pub unclosed: bool,
-    /// Its form compared with that of this version.
-    pub form: Form,
-    /// How many tasks it holds.
+    /// The version of its schema.
+    pub schema: SchemaStatus,
+    /// The number of tasks.
     pub tasks: u64,
-    /// When the task that was begun last was last changed.
+    /// The time of the last status change of the newest task.
     pub newest: Option<Timestamp>,
-    /// Whether its pages fit together.
+    /// The integrity of its pages.
     pub health: Health,
 }
 
-/// The form of a database compared with that of this version.
+/// The schema of a database compared with that of this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// This version's own.
+pub enum SchemaStatus {
+    /// The schema of this version.
     Current,
-    /// That of an earlier version, which the next start brings up to date.
+    /// The schema of an earlier version, which the next start migrates.
     Older,
 }
 
-/// Whether the pages of a database fit together.
+/// The integrity of the pages of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
-    /// All of them do.
-    Whole,
-    /// Those that could be looked at in the time do.
-    SoFar,
-    /// Some do not: the first faults.
+    /// All pages are intact.
+    Intact,
+    /// The pages that were read within the timeout are intact.
+    IntactSoFar,
+    /// Some pages are damaged: the first faults.
     Damaged(Vec<String>),
 }
 
-/// How the file can be read without touching it.
-enum Manner {
-    /// Its owner keeps it in order for readers, too.
+/// The way to read a file without changing it.
+enum OpenMode {
+    /// Another process has it open and maintains the shared memory that readers need.
     Shared,
-    /// Nobody has it, and everything is in the one file.
-    Alone,
-    /// Nobody has it, and a part is in the write-ahead log.
+    /// No process has it open, and the file is complete.
+    Immutable,
+    /// No process has it open, and its write-ahead log has content.
     WithLog,
 }
 
-/// Looks at a database for at most `patience`. `None` if there is none yet.
-pub(super) fn inspect(path: &Path, patience: Duration) -> Result<Option<Inspection>, OpenError> {
+/// Inspects a database for at most `timeout`. `None` if the file does not exist.
+pub(super) fn inspect(path: &Path, timeout: Duration) -> Result<Option<Inspection>, OpenError> {
     open::inspect(path)?;
     let file = size(path);
     if file == 0 {
         return Ok(None);
     }
-    let log = size(beside(path, "-wal"));
+    let log = size(sibling(path, "-wal"));
     let in_use = is_locked(path)?;
-    let manner = match (in_use, log) {
-        (true, _) => Manner::Shared,
-        (false, 0) => Manner::Alone,
-        (false, _) => Manner::WithLog,
+    let mode = match (in_use, log) {
+        (true, _) => OpenMode::Shared,
+        (false, 0) => OpenMode::Immutable,
+        (false, _) => OpenMode::WithLog,
     };
     let failed = |error| refuse(path, &error);
-    let conn = connect(path, &manner).map_err(failed)?;
+    let conn = connect(path, &mode).map_err(failed)?;
     open::check_owner(&conn, path)?;
-    let form = if open::is_current(&conn, path)? {
+    let schema = if open::is_current(&conn, path)? {
         open::check_whole(&conn, path)?;
-        Form::Current
+        SchemaStatus::Current
     } else {
-        Form::Older
+        SchemaStatus::Older
     };
     let tasks = "SELECT coalesce(sum(tasks), 0) FROM counters";
     let tasks: i64 = conn.query_row(tasks, [], |row| row.get(0)).map_err(failed)?;
@@ -102,17 +102,17 @@ pub(super) fn inspect(path: &Path, patience: Duration) -> Result<Option<Inspecti
     Ok(Some(Inspection {
         bytes: file + log,
         in_use,
-        unclosed: matches!(manner, Manner::WithLog),
-        form,
+        unclosed: matches!(mode, OpenMode::WithLog),
+        schema,
         tasks: u64::try_from(tasks).unwrap_or(0),
         newest: newest.map(Timestamp::from_millis),
-        health: check(&conn, patience).map_err(failed)?,
+        health: check(&conn, timeout).map_err(failed)?,
     }))
 }
 
 /// The damage that a short check finds, if any.
 pub(super) fn damage(path: &Path) -> Option<OpenError> {
-    match inspect(path, EXPLANATION) {
+    match inspect(path, CAUSE_TIMEOUT) {
         Ok(Some(Inspection { health: Health::Damaged(faults), .. })) => {
             Some(damaged(path, &faults.join(", ")))
         }
@@ -123,45 +123,46 @@ pub(super) fn damage(path: &Path) -> Option<OpenError> {
     }
 }
 
-/// Adds to an error about damage which tables it is in.
+/// Adds the affected tables to an error about damage.
 pub(super) fn explain(path: &Path, error: OpenError) -> OpenError {
     let OpenError::Damaged { found, .. } = &error else { return error };
-    let faults = connect(path, &Manner::Shared).and_then(|conn| check(&conn, EXPLANATION));
+    let faults = connect(path, &OpenMode::Shared).and_then(|conn| check(&conn, CAUSE_TIMEOUT));
     match faults {
         Ok(Health::Damaged(faults)) => damaged(path, &format!("{found}, {}", faults.join(", "))),
-        Ok(Health::Whole | Health::SoFar) | Err(_) => error,
+        Ok(Health::Intact | Health::IntactSoFar) | Err(_) => error,
     }
 }
 
-fn connect(path: &Path, manner: &Manner) -> rusqlite::Result<Connection> {
-    // In a URI these three have a meaning of their own.
+fn connect(path: &Path, mode: &OpenMode) -> rusqlite::Result<Connection> {
+    // These three characters are special in a URI.
     let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-    let how = match manner {
-        Manner::Shared => "mode=ro",
-        Manner::Alone => "mode=ro&immutable=1",
-        // Without locks there is no file for them, and nobody is there to be locked out.
-        Manner::WithLog => "mode=ro&vfs=unix-none",
+    let how = match mode {
+        OpenMode::Shared => "mode=ro",
+        OpenMode::Immutable => "mode=ro&immutable=1",
+        // Without locks SQLite creates no files for them. No other process has the database open.
+        OpenMode::WithLog => "mode=ro&vfs=unix-none",
     };
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(format!("file:{name}?{how}"), flags)?;
-    conn.busy_timeout(open::PATIENCE)?;
-    if let Manner::WithLog = manner {
-        // The log is somebody's last words: it is to be read, not to be worked into the file.
+    conn.busy_timeout(open::BUSY_TIMEOUT)?;
+    if let OpenMode::WithLog = mode {
+        // Leaves the write-ahead log of a crashed process in place, instead of moving it into the
+        // database.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         conn.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     }
     Ok(conn)
 }
 
-/// Reads all there is, for as long as there is time.
-fn check(conn: &Connection, patience: Duration) -> rusqlite::Result<Health> {
+/// Checks all pages, for at most `timeout`.
+fn check(conn: &Connection, timeout: Duration) -> rusqlite::Result<Health> {
     let interrupt = conn.get_interrupt_handle();
     let (done, wait) = mpsc::channel::<()>();
     let watch = std::thread::spawn(move || {
-        // Over and over: what has not begun yet does not hear it.
-        let mut pause = patience;
+        // Repeated, because an interrupt has no effect before the statement runs.
+        let mut pause = timeout;
         while wait.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) {
             interrupt.interrupt();
             pause = Duration::from_millis(1);
@@ -170,7 +171,7 @@ fn check(conn: &Connection, patience: Duration) -> rusqlite::Result<Health> {
     let mut faults = Vec::new();
     let read = read_faults(conn, &mut faults);
     drop(done);
-    watch.join().expect("the watch does nothing that could panic");
+    watch.join().expect("the timer thread does not panic");
     let is = |code| read.as_ref().is_err_and(|error| error.sqlite_error_code() == Some(code));
     if is(ErrorCode::DatabaseCorrupt) && faults.is_empty() {
         faults.extend(read.as_ref().err().map(ToString::to_string));
@@ -180,15 +181,15 @@ fn check(conn: &Connection, patience: Duration) -> rusqlite::Result<Health> {
     let faults: Vec<_> = faults.map(|fault| named(conn, fault)).collect();
     match read {
         _ if !faults.is_empty() => Ok(Health::Damaged(faults)),
-        Ok(()) => Ok(Health::Whole),
-        Err(_) if is(ErrorCode::OperationInterrupted) => Ok(Health::SoFar),
+        Ok(()) => Ok(Health::Intact),
+        Err(_) if is(ErrorCode::OperationInterrupted) => Ok(Health::IntactSoFar),
         Err(error) => Err(error),
     }
 }
 
-/// Reads as many faults as there are, up to an error.
+/// Reads the faults, up to the first error.
 fn read_faults(conn: &Connection, faults: &mut Vec<String>) -> rusqlite::Result<()> {
-    let mut check = conn.prepare(&format!("PRAGMA quick_check({FAULTS})"))?;
+    let mut check = conn.prepare(&format!("PRAGMA quick_check({MAX_FAULTS})"))?;
     let mut rows = check.query([])?;
     while let Some(row) = rows.next()? {
         faults.push(row.get(0)?);
@@ -196,7 +197,7 @@ fn read_faults(conn: &Connection, faults: &mut Vec<String>) -> rusqlite::Result<
     Ok(())
 }
 
-/// A fault with the name of its table or index, of which SQLite says only the number: `Tree 7 page …`.
+/// A fault with the name of its table or index. SQLite reports only the root page: `Tree 7 page …`.
 fn named(conn: &Connection, fault: &str) -> String {
     let Some((number, rest)) = fault.strip_prefix("Tree ").and_then(|rest| rest.split_once(' '))
     else {
@@ -209,10 +210,10 @@ fn named(conn: &Connection, fault: &str) -> String {
     }
 }
 
-/// Whether a process has the database. The lock is let go at once, or a server that starts now
-/// would be refused.
+/// True if a process has the database open. The lock is released at once, because a server that
+/// starts now would otherwise fail.
 fn is_locked(path: &Path) -> Result<bool, OpenError> {
-    let file = match File::open(beside(path, ".lock")) {
+    let file = match File::open(sibling(path, ".lock")) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(unwritable(path, &error.to_string())),

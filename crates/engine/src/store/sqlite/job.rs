@@ -1,4 +1,4 @@
-//! Jobs of the writer: each kind of work has its own type of answer.
+//! Jobs of the writer. Each kind of job has its own type of answer.
 
 use std::fmt;
 
@@ -7,42 +7,42 @@ use tokio::sync::oneshot;
 use crate::store::StoreError;
 
 use super::{
-    append::{Batch, Refused},
+    append::{Batch, JobResult},
     rows::Fault,
 };
 
-/// One kind of write.
+/// A kind of write.
 pub(super) trait Work: fmt::Debug + Send + 'static {
-    /// The result of the write, given once it is durable.
+    /// The result, sent once the write is durable.
     type Answer: fmt::Debug + Send + 'static;
 
-    /// Writes within the transaction of its batch. A refusal must leave nothing behind; a fault fails
-    /// the whole batch.
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<Self::Answer>;
+    /// Writes within the transaction of the batch. A refusal must change nothing; a fault rolls
+    /// back the whole batch.
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<Self::Answer>;
 
-    /// Roughly the bytes that it writes.
+    /// The approximate number of bytes that it writes.
     fn weight(&self) -> usize {
         0
     }
 
-    /// True if it has a transaction to itself, because it touches as many tasks as wait, and damage to
-    /// one of them must fail no other write.
+    /// True if it needs its own transaction, because it touches all waiting tasks, and damage to
+    /// one of them must not fail other writes.
     fn is_large(&self) -> bool {
         false
     }
 
-    /// True if it asks whether a write would succeed now.
+    /// True if it only checks that a write would succeed.
     fn is_probe(&self) -> bool {
         false
     }
 
-    /// True if it depends on heartbeats: none is counted then from before the job to after the commit.
+    /// True if it compares heartbeats. No heartbeat is counted between the job and the commit.
     fn compares_heartbeats(&self) -> bool {
         false
     }
 }
 
-/// Work, its outcome within the open transaction, and the caller who waits for it.
+/// Work, its result within the open transaction, and the channel to its caller.
 #[derive(Debug)]
 pub(super) struct Job<W: Work> {
     work: W,
@@ -50,16 +50,16 @@ pub(super) struct Job<W: Work> {
     reply: oneshot::Sender<Result<W::Answer, StoreError>>,
 }
 
-/// Where the answer of a job arrives.
-type Answer<W> = oneshot::Receiver<Result<<W as Work>::Answer, StoreError>>;
+/// The receiver of a job's answer.
+type AnswerReceiver<W> = oneshot::Receiver<Result<<W as Work>::Answer, StoreError>>;
 
-/// A job of any kind, as the queue of the writer holds it.
+/// A job of any kind, as an element of the writer's queue.
 pub(super) trait Queued: fmt::Debug + Send {
-    /// Writes, and keeps the outcome for [`Queued::reply`].
+    /// Writes, and keeps the result for [`Queued::reply`].
     fn run(&mut self, batch: &mut Batch<'_>) -> Result<(), Fault>;
 
-    /// Tells the caller the outcome after the commit, or the error that rolled everything back. A
-    /// caller who has gone away is not an error: the work was to be done all the same.
+    /// Sends the result after the commit, or the error that rolled the batch back. A caller that no
+    /// longer waits is not an error: the job is done anyway.
     fn reply(self: Box<Self>, committed: Result<(), StoreError>);
 
     fn weight(&self) -> usize;
@@ -72,8 +72,8 @@ pub(super) trait Queued: fmt::Debug + Send {
 }
 
 impl<W: Work> Job<W> {
-    /// A job for the queue, and where its answer arrives.
-    pub(super) fn queued(work: W) -> (Box<dyn Queued>, Answer<W>) {
+    /// A job for the queue, and the receiver of its answer.
+    pub(super) fn queued(work: W) -> (Box<dyn Queued>, AnswerReceiver<W>) {
         let (reply, answer) = oneshot::channel();
         (Box::new(Self { work, outcome: None, reply }), answer)
     }

@@ -1,5 +1,5 @@
-//! Lists. Nothing sorts or counts all tasks: each owner, agent and state has its own stretch of one
-//! index, in the order of the list, and its own counter. A list over several owners merges them.
+//! Lists. No query sorts or counts all tasks: each owner, agent and state has its own range in one
+//! index, in list order, and its own counter. A list over several owners merges the ranges.
 
 use herald_protocol::{TaskId, TaskState, Timestamp};
 use rusqlite::{CachedStatement, Connection, params};
@@ -13,73 +13,73 @@ use super::{
     statements as sql,
 };
 
-/// Bytes after which a page ends, however few tasks it holds: the caller goes on with the next.
+/// The size at which a page ends, even if it has few tasks.
 const PAGE_BYTES: usize = 8 << 20;
 
-/// A cursor in the order: when the status changed, and the row.
-type Spot = (i64, i64);
+/// A position in list order: the time of the status change, and the row.
+type ListPosition = (i64, i64);
 
-/// The newest tasks of all owners in scope, and how many there are on all pages.
+/// The newest tasks of all owners in the scope, and the number of tasks on all pages.
 #[derive(Debug, Default)]
-struct Page {
-    spots: Vec<Spot>,
+struct MergedPage {
+    positions: Vec<ListPosition>,
     total: i64,
 }
 
-/// The parts of a query as the statements take them.
-struct Terms {
+/// The filters of a query as parameters of the statements.
+struct ListFilters {
     agent: Option<i64>,
     state: Option<i64>,
     since: i64,
-    /// Only positions before this in index order, which is after it in list order.
-    below: Spot,
-    /// One more than asked for, to see whether there is a next page.
+    /// Only tasks below this position in the index, which are after it in the list.
+    below: ListPosition,
+    /// One more than the page size, to detect a next page.
     wanted: usize,
 }
 
-/// One page.
+/// Reads one page.
 pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Fault> {
-    // One view of counters and tasks.
+    // In one transaction, so that counters and tasks are from the same state.
     let conn = conn.unchecked_transaction()?;
-    let Some(terms) = terms(&conn, query)? else { return Ok(Listing::default()) };
-    let mut page = Page::default();
+    let Some(filters) = filters(&conn, query)? else { return Ok(Listing::default()) };
+    let mut page = MergedPage::default();
     for owner in owners(&conn, &query.scope)? {
         match &query.context {
-            Some(context) => page.add_conversation(&conn, owner, &terms, context.as_str())?,
-            None => page.add_owner(&conn, owner, &terms, query.since.is_some())?,
+            Some(context) => page.add_conversation(&conn, owner, &filters, context.as_str())?,
+            None => page.add_owner(&conn, owner, &filters, query.since.is_some())?,
         }
     }
-    let Page { mut spots, total } = page;
-    let more = spots.len() > query.limit;
-    spots.truncate(query.limit);
+    let MergedPage { mut positions, total } = page;
+    let more = positions.len() > query.limit;
+    positions.truncate(query.limit);
     let cursor = |(changed, row)| ListCursor { changed: Timestamp::from_millis(changed), row };
-    let mut next = spots.last().filter(|_| more).copied();
+    let mut next = positions.last().filter(|_| more).copied();
     let item = if query.artifacts { sql::LIST_ITEM_WITH_ARTIFACTS } else { sql::LIST_ITEM };
     let mut find = conn.prepare_cached(item)?;
-    let mut tasks = Vec::with_capacity(spots.len());
+    let mut tasks = Vec::with_capacity(positions.len());
     let mut bytes = 0;
-    for (index, spot) in spots.iter().enumerate() {
+    for (index, position) in positions.iter().enumerate() {
         let mut read = || {
-            let (task, stored) = item_at(&conn, &mut find, spot.1)?;
+            let (task, stored) = item_at(&conn, &mut find, position.1)?;
             let key = match &query.scope {
                 Scope::Own(owner) => Key { owner: owner.clone(), task },
-                Scope::Tenant(_) | Scope::All => name(&conn, spot.1)?,
+                Scope::Tenant(_) | Scope::All => name(&conn, position.1)?,
             };
             Ok((key, stored))
         };
-        let Some(item) = readable(spot.1, read())? else { continue };
+        let Some(item) = readable(position.1, read())? else { continue };
         bytes += item.1.size();
         tasks.push(item);
-        if bytes > PAGE_BYTES && index + 1 < spots.len() {
-            next = Some(*spot);
+        if bytes > PAGE_BYTES && index + 1 < positions.len() {
+            next = Some(*position);
             break;
         }
     }
     Ok(Listing { tasks, next: next.map(cursor), total: uint(total) })
 }
 
-/// The newest tasks of a conversation on which nothing is to be done, oldest first. Rows are in the
-/// order of the index, which is followed back from its end: what came long before is not looked at.
+/// The newest idle tasks of a conversation, oldest first. The index is read backwards from its end,
+/// so the length of the conversation does not matter.
 pub(super) fn conversation_history(
     conn: &Connection,
     query: &HistoryQuery,
@@ -88,16 +88,16 @@ pub(super) fn conversation_history(
     let Some(owner) = find_owner(&conn, &query.owner)? else { return Ok(Vec::new()) };
     let Some(agent) = find_agent(&conn, &query.agent)? else { return Ok(Vec::new()) };
     let mut history = conn.prepare_cached(sql::CONVERSATION_HISTORY)?;
-    let terms = params![owner, query.context.as_str(), agent, size(query.tasks)];
-    let mut found = history.query(terms)?;
+    let filters = params![owner, query.context.as_str(), agent, size(query.tasks)];
+    let mut found = history.query(filters)?;
     let mut find = conn.prepare_cached(sql::LIST_ITEM_WITH_ARTIFACTS)?;
     let (mut tasks, mut bytes) = (Vec::new(), 0);
-    while let Some(spot) = found.next()? {
-        bytes += uint(spot.get(1)?);
+    while let Some(position) = found.next()? {
+        bytes += uint(position.get(1)?);
         if bytes > query.bytes as u64 {
             break;
         }
-        let row = spot.get(0)?;
+        let row = position.get(0)?;
         tasks.extend(readable(row, item_at(&conn, &mut find, row))?);
     }
     tasks.reverse();
@@ -117,8 +117,8 @@ fn item_at(
     Ok((id, task))
 }
 
-/// None if the agent has never had a task.
-fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
+/// `None` if the agent has never had a task.
+fn filters(conn: &Connection, query: &ListQuery) -> Result<Option<ListFilters>, Fault> {
     let agent = match &query.agent {
         Some(name) => match find_agent(conn, name)? {
             Some(agent) => Some(agent),
@@ -126,7 +126,7 @@ fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
         },
         None => None,
     };
-    Ok(Some(Terms {
+    Ok(Some(ListFilters {
         agent,
         state: query.state.map(|state| i64::from(state.number())),
         since: query.since.map_or(i64::MIN, Timestamp::as_millis),
@@ -137,7 +137,7 @@ fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
     }))
 }
 
-/// The owners in a scope who have tasks.
+/// The owners in the scope that have tasks.
 fn owners(conn: &Connection, scope: &Scope) -> Result<Vec<i64>, Fault> {
     let read = |row: &rusqlite::Row<'_>| row.get(0);
     let owners = match scope {
@@ -154,17 +154,17 @@ fn owners(conn: &Connection, scope: &Scope) -> Result<Vec<i64>, Fault> {
     Ok(owners)
 }
 
-impl Page {
-    /// Adds the whole conversation, which is as long as a conversation is, or those of its tasks that
-    /// wait for their caller.
+impl MergedPage {
+    /// Adds the tasks of a conversation, all of them or those that wait for their caller. The cost
+    /// grows with the conversation.
     fn add_conversation(
         &mut self,
         conn: &Connection,
         owner: i64,
-        terms: &Terms,
+        filters: &ListFilters,
         context: &str,
     ) -> Result<(), Fault> {
-        let Terms { agent, state, since, below, wanted } = terms;
+        let ListFilters { agent, state, since, below, wanted } = filters;
         let waiting = [TaskState::InputRequired, TaskState::AuthRequired];
         let waiting = waiting.map(|state| Some(i64::from(state.number()))).contains(state);
         let find = if waiting { sql::LIST_WAITING } else { sql::LIST_CONTEXT };
@@ -172,28 +172,28 @@ impl Page {
         let found = find.query_map(params![owner, context, since, agent, state], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })?;
-        for spot in found {
-            let spot: Spot = spot?;
+        for position in found {
+            let position: ListPosition = position?;
             self.total += 1;
-            if spot < *below {
-                self.spots.push(spot);
+            if position < *below {
+                self.positions.push(position);
             }
         }
-        self.cut(*wanted);
+        self.truncate(*wanted);
         Ok(())
     }
 
-    /// Merges the stretches of each agent and state that have any tasks.
+    /// Merges the ranges of each agent and state that has tasks.
     fn add_owner(
         &mut self,
         conn: &Connection,
         owner: i64,
-        terms: &Terms,
+        filters: &ListFilters,
         recent_only: bool,
     ) -> Result<(), Fault> {
-        let Terms { agent, state, since, below, wanted } = terms;
+        let ListFilters { agent, state, since, below, wanted } = filters;
         let mut find_groups = conn.prepare_cached(sql::LIST_GROUPS)?;
-        let mut find_spots = conn.prepare_cached(sql::LIST_GROUP)?;
+        let mut find_positions = conn.prepare_cached(sql::LIST_GROUP)?;
         let mut groups = find_groups.query([owner])?;
         while let Some(group) = groups.next()? {
             let (agent_here, state_here): (i64, i64) = (group.get(0)?, group.get(1)?);
@@ -208,26 +208,26 @@ impl Page {
             } else {
                 group.get::<_, i64>(2)?
             };
-            // What is older than a full page of newer tasks cannot be on it.
-            let floor = match self.spots.get(*wanted - 1) {
+            // A task that is older than a full page of others cannot be on the page.
+            let oldest = match self.positions.get(*wanted - 1) {
                 Some((changed, _)) => *changed.max(since),
                 None => *since,
             };
-            let stretch = find_spots.query_map(
-                params![owner, agent_here, state_here, floor, below.0, below.1, size(*wanted)],
+            let range = find_positions.query_map(
+                params![owner, agent_here, state_here, oldest, below.0, below.1, size(*wanted)],
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )?;
-            for spot in stretch {
-                self.spots.push(spot?);
+            for position in range {
+                self.positions.push(position?);
             }
-            self.cut(*wanted);
+            self.truncate(*wanted);
         }
         Ok(())
     }
 
-    /// Keeps the newest of what was found so far.
-    fn cut(&mut self, wanted: usize) {
-        self.spots.sort_unstable_by(|a, b| b.cmp(a));
-        self.spots.truncate(wanted);
+    /// Keeps the newest tasks found so far.
+    fn truncate(&mut self, wanted: usize) {
+        self.positions.sort_unstable_by(|a, b| b.cmp(a));
+        self.positions.truncate(wanted);
     }
 }

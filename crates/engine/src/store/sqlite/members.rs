@@ -1,4 +1,4 @@
-//! Members: joining, leaving and death are written; heartbeats are counted in memory, without a write.
+//! Members: joins, leaves and deaths are stored; heartbeats are counted in memory, without a write.
 
 use std::{
     collections::HashMap,
@@ -11,13 +11,13 @@ use rusqlite::{Connection, params};
 use crate::store::{Change, Member, MemberId, MemberKind, StoreError};
 
 use super::{
-    append::{Batch, Memory, Refused},
+    append::{Batch, JobResult, WriterCache},
     job::Work,
     rows::{Fault, first, readable, text},
     statements as sql,
 };
 
-/// The heartbeats of all members since this process opened the database.
+/// The heartbeat counters of all members since this process opened the database.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeats(Mutex<HashMap<MemberId, u64>>);
 
@@ -26,13 +26,13 @@ impl Heartbeats {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to count, unless it counts already.
+    /// Starts a counter at zero, unless it exists.
     pub(super) fn start(&self, member: MemberId) {
         self.lock().entry(member).or_default();
     }
 
-    /// Counts a heartbeat. False if the member is unknown. A death that is being written holds the
-    /// lock until it is durable, so that no heartbeat is answered in between.
+    /// Counts a heartbeat. Returns false if the member is unknown. The job that marks a member dead
+    /// holds the lock until its commit, so that no heartbeat is answered in between.
     pub(super) fn count(&self, member: MemberId) -> bool {
         match self.lock().get_mut(&member) {
             Some(counter) => {
@@ -48,7 +48,7 @@ impl Heartbeats {
     }
 }
 
-/// A member joins. Joining again under the same id changes its kind and name.
+/// Adds a member. For an existing id it changes the kind and the name.
 #[derive(Debug)]
 pub(super) struct Join {
     pub(super) id: MemberId,
@@ -56,47 +56,48 @@ pub(super) struct Join {
     pub(super) name: String,
 }
 
-/// A member says which agents it serves.
+/// Replaces the agents that a member serves.
 #[derive(Debug)]
-pub(super) struct Serve {
+pub(super) struct SetServedAgents {
     pub(super) me: MemberId,
     pub(super) agents: Vec<AgentName>,
 }
 
-/// A member is declared dead, if its heartbeat is still `seen`.
+/// Declares a member dead, if its heartbeat counter is still `seen`.
 #[derive(Debug)]
 pub(super) struct MarkDead {
     pub(super) member: MemberId,
     pub(super) seen: u64,
 }
 
-/// A member leaves.
+/// Removes a member.
 #[derive(Debug)]
 pub(super) struct Leave(pub(super) MemberId);
 
 impl Work for Join {
     type Answer = ();
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         let Self { id, kind, name } = self;
         batch.prepared.run(sql::ADD_MEMBER, params![id.blob(), code(*kind), &*name])?;
         let members = batch.memory.members(batch.conn)?;
         members.insert(*id, *kind);
         let nodes = members.values().filter(|kind| **kind == MemberKind::Node).count();
         if nodes > 1 {
-            // Before the commit, so that no member can see another one on a store that is not shared.
+            // Before the commit, so that no member sees another one while the store does not count
+            // as shared.
             batch.is_shared.store(true, Ordering::Relaxed);
         }
         Ok(Ok(()))
     }
 }
 
-impl Work for Serve {
+impl Work for SetServedAgents {
     type Answer = ();
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         let names: Vec<&str> = self.agents.iter().map(AgentName::as_str).collect();
-        let names = serde_json::to_string(&names).expect("a list of texts is JSON");
+        let names = serde_json::to_string(&names).expect("a list of strings is valid JSON");
         let served = batch.prepared.run(sql::SERVE_AGENTS, params![self.me.blob(), names])?;
         Ok(if served == 0 { Err(StoreError::NotMember) } else { Ok(()) })
     }
@@ -105,7 +106,7 @@ impl Work for Serve {
 impl Work for MarkDead {
     type Answer = bool;
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<bool> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<bool> {
         let heartbeat = batch.heartbeats.and_then(|counters| counters.get(&self.member));
         if heartbeat != Some(&self.seen) {
             return Ok(Ok(false));
@@ -121,7 +122,7 @@ impl Work for MarkDead {
 impl Work for Leave {
     type Answer = ();
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         batch.remove_member(self.0)?;
         Ok(Ok(()))
     }
@@ -133,7 +134,7 @@ impl Batch<'_> {
         Ok(self.memory.members(self.conn)?.contains_key(&member))
     }
 
-    /// Makes everything that a member held due. False if it was not a member.
+    /// Makes everything that a member held due. Returns false if it was not a member.
     fn remove_member(&mut self, member: MemberId) -> Result<bool, Fault> {
         if self.memory.members(self.conn)?.remove(&member).is_none() {
             return Ok(false);
@@ -146,7 +147,7 @@ impl Batch<'_> {
     }
 }
 
-impl Memory {
+impl WriterCache {
     /// The living members.
     fn members(&mut self, conn: &Connection) -> Result<&mut HashMap<MemberId, MemberKind>, Fault> {
         if self.members.is_none() {
@@ -181,13 +182,13 @@ pub(super) fn living(conn: &Connection) -> Result<Vec<Member>, Fault> {
     }
 }
 
-/// True if this member lives, in the same view as the tasks that it may hold.
+/// True if this member is alive, in the same transaction as the tasks that it may hold.
 pub(super) fn is_living(conn: &Connection, member: &[u8]) -> Result<bool, Fault> {
     Ok(first(conn, sql::FIND_MEMBER, [member], |_| Ok(()))?.is_some())
 }
 
 impl MemberId {
-    /// As the database holds it.
+    /// The id as a database value.
     pub(super) fn blob(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }

@@ -13,24 +13,25 @@ use super::{
     statements as sql,
 };
 
-/// Positions in a block of the presence of owners. The database holds the numbers of blocks, so that
-/// this cannot change.
+/// The number of positions in a block of the presence table. It cannot change, because the database
+/// contains block numbers.
 pub(super) const BLOCK: i64 = 512;
 
-/// Names remembered at once. A full cache starts over: the database still knows them all.
+/// The maximum number of cached names. A full cache is cleared.
 const REMEMBERED: usize = 4096;
 
-/// The writer's memory of names. After a rollback it must forget: what it has seen is not stored.
+/// The writer's cache of names. It must be cleared after a rollback, because the names of that
+/// transaction are not stored.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct NameCache {
     owners: HashMap<Owner, i64>,
     agents: HashMap<AgentName, i64>,
     /// The last block in which each owner is known to have events.
     blocks: HashMap<i64, i64>,
 }
 
-impl Names {
-    /// The number of an owner, if they have ever stored anything.
+impl NameCache {
+    /// The number of an owner, if it has one.
     pub(super) fn owner(&mut self, conn: &Connection, name: &Owner) -> Result<Option<i64>, Fault> {
         if let Some(known) = self.owners.get(name) {
             return Ok(Some(*known));
@@ -39,7 +40,7 @@ impl Names {
         Ok(found.map(|row| remember(&mut self.owners, name, row)))
     }
 
-    /// The number of an owner, a new one if need be.
+    /// The number of an owner, a new one if necessary.
     pub(super) fn owner_or_new(&mut self, conn: &Connection, name: &Owner) -> Result<i64, Fault> {
         if let Some(known) = self.owner(conn, name)? {
             return Ok(known);
@@ -48,7 +49,7 @@ impl Names {
         Ok(remember(&mut self.owners, name, conn.last_insert_rowid()))
     }
 
-    /// The number of an agent, a new one if need be.
+    /// The number of an agent, a new one if necessary.
     pub(super) fn agent(&mut self, conn: &Connection, name: &AgentName) -> Result<i64, Fault> {
         if let Some(known) = self.agents.get(name) {
             return Ok(*known);
@@ -63,7 +64,7 @@ impl Names {
         Ok(remember(&mut self.agents, name, row))
     }
 
-    /// Notes that an owner has events in this block.
+    /// Records that an owner has events in this block.
     pub(super) fn present(
         &mut self,
         prepared: &mut Prepared<'_>,
@@ -101,7 +102,7 @@ fn remember<N: Clone + Eq + std::hash::Hash>(
     row
 }
 
-/// Where a list looks for a task.
+/// The key of a counter: tasks of one owner, agent, state and visibility.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Group {
     pub(super) owner: i64,
@@ -110,26 +111,26 @@ pub(super) struct Group {
     pub(super) state: i64,
 }
 
-/// Tasks, and the bytes of their logs.
+/// The number of tasks, and the bytes of their logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sum {
     pub(super) tasks: i64,
     pub(super) bytes: i64,
 }
 
-/// Changes to counters, summed over a transaction and written once at its end.
+/// Changes of the counters, summed up over a transaction and written at its end.
 #[derive(Debug, Default)]
 pub(super) struct Totals(HashMap<Group, Sum>);
 
 impl Totals {
-    /// So many tasks more or fewer, of so many bytes.
+    /// Adds to the counters of a group. Negative values subtract.
     pub(super) fn add(&mut self, group: Group, tasks: i64, bytes: i64) {
         let sum = self.0.entry(group).or_default();
         sum.tasks += tasks;
         sum.bytes += bytes;
     }
 
-    /// Adds what was summed to what is stored.
+    /// Adds the sums to the stored counters.
     pub(super) fn flush(self, conn: &Connection) -> Result<(), Fault> {
         for (group, sum) in self.0 {
             if sum != Sum::default() {

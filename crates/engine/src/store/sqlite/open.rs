@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 use crate::store::MemberId;
 
 use super::{
-    append::Next,
+    append::NextNumbers,
     error::{OpenError, corrupt, damaged, refuse, unwritable},
     files::Files,
     members,
@@ -24,20 +24,20 @@ use super::{
 
 refinery::embed_migrations!("src/store/sqlite/migrations");
 
-/// "HRLD", as the first migration sets it.
-const APPLICATION: i64 = 0x4852_4c44;
+/// The application id "HRLD", which the first migration sets.
+const APPLICATION_ID: i64 = 0x4852_4c44;
 
-/// A program that only looks at the live file may make us wait so long; more, and it fails.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// The SQLite busy timeout: a read-only program may block us this long before a call fails.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A lock is waited for this long: between clone and exec, a child of a server that was killed still
-/// holds the server's lock.
+/// The longest wait for the directory lock. After a server was killed, its child may still hold the
+/// lock between clone and exec.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// The pause between two attempts at a lock.
+/// The pause between two attempts to lock.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
-/// Tables without which nothing works.
+/// The required tables.
 const TABLES: [&str; 15] = [
     "agents",
     "causes",
@@ -56,48 +56,46 @@ const TABLES: [&str; 15] = [
     "tasks",
 ];
 
-/// Keeps other processes away from a database. The system lets go of it when the process dies.
+/// The directory lock, which excludes other processes. The system releases it when the process
+/// ends.
 #[derive(Debug)]
-pub(super) struct Lock(#[expect(dead_code, reason = "held, never read")] File);
+pub(super) struct DirectoryLock(#[expect(dead_code, reason = "held, never read")] File);
 
-/// A database that is ours and up to date.
+/// A locked and migrated database.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) conn: Connection,
-    pub(super) next: Next,
+    pub(super) next: NextNumbers,
     pub(super) secret: [u8; 32],
-    /// The members that outlived the last process: its workers.
+    /// The members that outlive a process: workers.
     pub(super) members: Vec<MemberId>,
-    /// None in memory.
+    /// `None` in memory.
     pub(super) files: Option<Files>,
 }
 
-/// Locks the database, or says who is in the way. Creates the directory if there is none. Blocks for
-/// at most [`LOCK_WAIT`].
-pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
+/// Takes the directory lock, and creates the directory if necessary. Blocks for at most
+/// [`LOCK_WAIT`].
+pub(super) fn lock(path: &Path) -> Result<DirectoryLock, OpenError> {
     let unwritable = |error: io::Error| unwritable(path, &error.to_string());
     if let Some(directory) = path.parent() {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(directory).map_err(unwritable)?;
     }
-    let file = private().open(beside(path, ".lock")).map_err(unwritable)?;
+    let file = private_file().open(sibling(path, ".lock")).map_err(unwritable)?;
     wait_for_lock(path, || file.try_lock())?;
-    Ok(Lock(file))
+    Ok(DirectoryLock(file))
 }
 
-/// Fails if another process has the database. Makes no file, and keeps no lock.
+/// Fails if another process holds the directory lock. Creates no file and keeps no lock.
 pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
-    match File::open(beside(path, ".lock")) {
+    match File::open(sibling(path, ".lock")) {
         Ok(file) => wait_for_lock(path, || file.try_lock_shared()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(unwritable(path, &error.to_string())),
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the kernel wakes only those who wait for a lock without a deadline"
-)]
+#[expect(clippy::disallowed_methods, reason = "a file lock cannot be awaited with a timeout")]
 fn wait_for_lock(
     path: &Path,
     attempt: impl Fn() -> Result<(), TryLockError>,
@@ -117,19 +115,20 @@ fn wait_for_lock(
     }
 }
 
-/// How files are opened that SQLite must not make: it would leave them readable for everybody.
-fn private() -> OpenOptions {
+/// Options for files that are created here, because SQLite would create them readable for all
+/// users.
+fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).write(true).mode(0o600);
     options
 }
 
-/// Makes the files of a database readable for their owner only. SQLite gives new files beside the
-/// database the mode of the database.
+/// Makes the files of a database readable for their owner only. SQLite creates further files with
+/// the mode of the database.
 fn protect(path: &Path) -> Result<(), OpenError> {
     let unwritable = |error: io::Error| unwritable(path, &error.to_string());
-    private().open(path).map_err(unwritable)?;
-    for file in ["", "-wal", "-shm", ".lock"].map(|ending| beside(path, ending)) {
+    private_file().open(path).map_err(unwritable)?;
+    for file in ["", "-wal", "-shm", ".lock"].map(|ending| sibling(path, ending)) {
         let mode = match fs::metadata(&file) {
             Ok(found) => found.permissions().mode() & 0o777,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -138,7 +137,7 @@ fn protect(path: &Path) -> Result<(), OpenError> {
         if mode & 0o077 == 0 {
             continue;
         }
-        // A file of another user, which this one may write, is for that user to protect.
+        // A file of another user cannot be changed here; that user must protect it.
         if let Err(error) = fs::set_permissions(&file, Permissions::from_mode(mode & 0o700)) {
             let file = file.display();
             tracing::warn!(%file, %error, "other users may read this file; run chmod 600 on it");
@@ -147,13 +146,14 @@ fn protect(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn sibling(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(ending);
     name.into()
 }
 
-/// Opens a file whose lock we hold. A write-ahead log that had to grow past `cap` is cut back to it.
+/// Opens a file under its directory lock. A write-ahead log that grew past `cap` is truncated to
+/// it.
 pub(super) fn file(path: &Path, cap: u64) -> Result<Opened, OpenError> {
     inspect(path)?;
     protect(path)?;
@@ -162,19 +162,19 @@ pub(super) fn file(path: &Path, cap: u64) -> Result<Opened, OpenError> {
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags).map_err(failed)?;
-    conn.busy_timeout(PATIENCE).map_err(failed)?;
+    conn.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     if conn.is_readonly("main").map_err(failed)? {
         return Err(unwritable(path, "it is read-only"));
     }
-    // Before anything is changed: it might be somebody else's.
+    // Before any change: the file may belong to another program.
     check_owner(&conn, path)?;
     let mode = "PRAGMA journal_mode = WAL";
     let mode: String = conn.query_row(mode, [], |row| row.get(0)).map_err(failed)?;
     if mode != "wal" {
         return Err(unwritable(path, "its file system has no shared memory"));
     }
-    // FULL: a commit returns when the disk has it. Checkpoints are ours to time. `fullfsync` makes
-    // macOS mean it.
+    // FULL: a commit returns once the data is on the disk. Checkpoints run in `checkpoint.rs`.
+    // `fullfsync` is required for the same guarantee on macOS.
     conn.execute_batch(
         "PRAGMA synchronous = FULL;
          PRAGMA fullfsync = ON;
@@ -184,12 +184,12 @@ pub(super) fn file(path: &Path, cap: u64) -> Result<Opened, OpenError> {
     let cap = i64::try_from(cap).unwrap_or(i64::MAX);
     conn.pragma_update_and_check(None, "journal_size_limit", cap, |_| Ok(())).map_err(failed)?;
     let opened = prepare(conn, path)?;
-    // After the first read, which makes the write-ahead log.
+    // After the first read, which creates the write-ahead log.
     let files = Files::of(path).map_err(|error| unwritable(path, &error.to_string()))?;
     Ok(Opened { files: Some(files), ..opened })
 }
 
-/// Opens a database that lives in memory and dies with its connection.
+/// A database in memory, which is lost when its connection is closed.
 pub(super) fn memory() -> Result<Opened, OpenError> {
     let path = Path::new("memory");
     let failed = |error| refuse(path, &error);
@@ -198,16 +198,17 @@ pub(super) fn memory() -> Result<Opened, OpenError> {
     prepare(conn, path)
 }
 
-/// A further connection to the open file, to read only, with a cache of so many KiB.
+/// A read-only connection to the open file, with a cache of this many KiB.
 pub(super) fn reader(path: &Path, cache: i64) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
-    conn.busy_timeout(PATIENCE)?;
-    tune(&conn, cache)?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
+    configure(&conn, cache)?;
     Ok(conn)
 }
 
-/// A further connection to the open file, for checkpoints. It may not hold up the writer for long.
+/// A connection to the open file for checkpoints. Its busy timeout is short, because the writer
+/// waits for it.
 pub(super) fn checkpointer(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || {
@@ -217,7 +218,7 @@ pub(super) fn checkpointer(path: &Path) -> Result<Connection, OpenError> {
         conn.pragma_update(None, "fullfsync", true)?;
         conn.pragma_update(None, "checkpoint_fullfsync", true)?;
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-        tune(&conn, 256)?;
+        configure(&conn, 256)?;
         Ok(conn)
     };
     open().map_err(|error| refuse(path, &error))
@@ -225,32 +226,32 @@ pub(super) fn checkpointer(path: &Path) -> Result<Connection, OpenError> {
 
 fn prepare(mut conn: Connection, path: &Path) -> Result<Opened, OpenError> {
     let failed = |error| refuse(path, &error);
-    tune(&conn, 4096).map_err(failed)?;
+    configure(&conn, 4096).map_err(failed)?;
     migrate(&mut conn, path)?;
     check_whole(&conn, path)?;
-    end_last_life(&mut conn).map_err(failed)?;
+    end_last_process(&mut conn).map_err(failed)?;
     let members =
         members::living(&conn).map_err(|Fault(error)| damaged(path, &error.to_string()))?;
     let members = members.into_iter().map(|member| member.id).collect();
     let secret = secret(&conn).map_err(failed)?;
-    let next = Next {
+    let next = NextNumbers {
         row: next(&conn, "row", "SELECT max(row) FROM tasks").map_err(failed)?,
         position: next(&conn, "position", "SELECT max(position) FROM events").map_err(failed)?,
     };
     Ok(Opened { conn, next, secret, members, files: None })
 }
 
-/// Settings of every connection; the cache in KiB.
-fn tune(conn: &Connection, cache: i64) -> rusqlite::Result<()> {
+/// Settings of every connection. The cache size is in KiB.
+fn configure(conn: &Connection, cache: i64) -> rusqlite::Result<()> {
     conn.set_prepared_statement_cache_capacity(64);
-    // Otherwise the planner looks at parameters, and a statement is compiled anew whenever they
-    // change: with every use, several times the cost of running it.
+    // Without this setting SQLite plans by parameter values and compiles a statement again whenever
+    // they change, which costs several times as much as running it.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.pragma_update(None, "cache_size", -cache)?;
     conn.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF")
 }
 
-/// Finds what is plainly no database or only part of one, without reading more than its header.
+/// Rejects a file that is not a database, or only part of one. Reads only its header.
 pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
     let unwritable = |error: io::Error| unwritable(path, &error.to_string());
     let length = match fs::metadata(path) {
@@ -261,9 +262,9 @@ pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(unwritable(error)),
     };
-    let logged = fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
+    let logged = fs::metadata(sibling(path, "-wal")).map_or(0, |log| log.len());
     if length == 0 {
-        // New, or abandoned before anything was in it; but a log without a database was its log.
+        // An empty file is new, unless it has a write-ahead log.
         let problem = "its file is empty but its write-ahead log is not";
         return if logged == 0 { Ok(()) } else { Err(corrupt(path, problem)) };
     }
@@ -272,19 +273,19 @@ pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
     match read {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            return Err(corrupt(path, "it is no database"));
+            return Err(corrupt(path, "it is not an SQLite database"));
         }
         Err(error) => return Err(unwritable(error)),
     }
     if !header.starts_with(b"SQLite format 3\0") {
-        return Err(corrupt(path, "it is no database"));
+        return Err(corrupt(path, "it is not an SQLite database"));
     }
     let number = |at: usize| header[at..].iter().take(4).fold(0, |n, b| (n << 8) | u64::from(*b));
     let page = match number(16) >> 16 {
         1 => 65536,
         size => size,
     };
-    // While there is a log, pages may be missing from the file because they are still in the log.
+    // While there is a write-ahead log, the last pages may be in the log only.
     if logged == 0 && length < page * number(28) {
         return Err(corrupt(path, "its end is missing"));
     }
@@ -295,34 +296,34 @@ pub(super) fn check_owner(conn: &Connection, path: &Path) -> Result<(), OpenErro
     let failed = |error| refuse(path, &error);
     let owner = "PRAGMA application_id";
     let owner: i64 = conn.query_row(owner, [], |row| row.get(0)).map_err(failed)?;
-    // A start that was cut off may have left the empty table that keeps track of migrations.
+    // An interrupted first start may have created the empty table of migrations.
     let foreign = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' \
                    AND name <> 'refinery_schema_history'";
     let foreign: i64 = conn.query_row(foreign, [], |row| row.get(0)).map_err(failed)?;
-    if owner == APPLICATION || (owner == 0 && foreign == 0) {
+    if owner == APPLICATION_ID || (owner == 0 && foreign == 0) {
         return Ok(());
     }
     Err(corrupt(path, "it is the database of another program"))
 }
 
-/// Brings the schema up to date, unless it is ahead of us.
+/// Migrates the schema, unless it is newer than this version.
 fn migrate(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
     if is_current(conn, path)? {
         return Ok(());
     }
-    // Grouped: a migration and the note that it was made are one transaction.
+    // Grouped: a migration and its entry in the history are one transaction.
     let run = migrations::runner().set_grouped(true).run(conn);
     run.map_err(|error| unmigrated(conn, path, &error))?;
     put_meta(conn, "version", env!("CARGO_PKG_VERSION")).map_err(|error| refuse(path, &error))
 }
 
-/// Why a migration failed: because of the disk, or because of what is in the database.
+/// The error for a failed migration: of the disk, or of the content of the database.
 fn unmigrated(conn: &Connection, path: &Path, error: &refinery::Error) -> OpenError {
     let Kind::Connection(_, cause) = error.kind() else {
         return diverged(conn, path, &error.to_string());
     };
     match cause.downcast_ref::<rusqlite::Error>() {
-        // Such as a table that is there already.
+        // For example a table that already exists.
         Some(rusqlite::Error::SqlInputError { msg, .. }) => {
             let applied = applied(conn).unwrap_or_default();
             let runner = migrations::runner();
@@ -336,7 +337,7 @@ fn unmigrated(conn: &Connection, path: &Path, error: &refinery::Error) -> OpenEr
     }
 }
 
-/// The migrations that a database has had, by number, with their checksums.
+/// The applied migrations, by number, with their checksums.
 fn applied(conn: &Connection) -> rusqlite::Result<BTreeMap<i64, String>> {
     let started = "SELECT count(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
     if conn.query_row(started, [], |row| row.get::<_, i64>(0))? == 0 {
@@ -347,12 +348,12 @@ fn applied(conn: &Connection) -> rusqlite::Result<BTreeMap<i64, String>> {
     found.collect()
 }
 
-/// A migration as people know it: `V2 (presence)`.
+/// The name of a migration for people: `V2 (presence)`.
 fn title(migration: &Migration) -> String {
     format!("V{} ({})", migration.version(), migration.name())
 }
 
-/// A schema that no version of this program makes.
+/// The error for a schema that no version of this program creates.
 fn diverged(conn: &Connection, path: &Path, problem: &str) -> OpenError {
     OpenError::Diverged {
         path: path.to_owned(),
@@ -367,8 +368,8 @@ fn made_by(conn: &Connection) -> Option<String> {
     version.map(|number| format!("herald {number}"))
 }
 
-/// True if the schema is ours, and not an earlier one. One that is ahead of us is refused, and so is
-/// one that did not come about as ours.
+/// True if the schema is that of this version, false if it is older. A newer schema is refused, and
+/// so is one with different migrations.
 pub(super) fn is_current(conn: &Connection, path: &Path) -> Result<bool, OpenError> {
     let failed = |error| refuse(path, &error);
     let runner = migrations::runner();
@@ -405,17 +406,18 @@ pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenErro
     Ok(())
 }
 
-/// Ends the life of the last process, which the directory lock proves to be gone: its nodes, the
-/// conversation locks of members that no longer are, and the serial queues. The agents that are serial
-/// now get new ones. Nothing is written if there is nothing of it, so that a full disk can be opened.
-fn end_last_life(conn: &mut Connection) -> rusqlite::Result<()> {
-    let any = "SELECT EXISTS (SELECT 1 FROM members WHERE kind = 0)
+/// Removes the state of the last process, which has ended, as the directory lock proves: its nodes,
+/// the conversation locks of members that no longer exist, and the serial queues, which are built
+/// again for the agents that are serial now. Writes nothing if there is nothing to remove, so that
+/// a database on a full disk can be opened.
+fn end_last_process(conn: &mut Connection) -> rusqlite::Result<()> {
+    let any = "SELECT EXISTS (SELECT 1 FROM members WHERE kind <> 1)
                OR EXISTS (SELECT 1 FROM conversation_locks)
                OR EXISTS (SELECT 1 FROM serial_queue)";
     if conn.query_row(any, [], |row| row.get(0))? {
         let transaction = conn.transaction()?;
         transaction.execute_batch(
-            "DELETE FROM members WHERE kind = 0;
+            "DELETE FROM members WHERE kind <> 1;
              DELETE FROM conversation_locks WHERE member NOT IN (SELECT id FROM members);
              DELETE FROM serial_queue;
              DELETE FROM serial_heads;",
@@ -438,11 +440,12 @@ fn secret(conn: &Connection) -> rusqlite::Result<[u8; 32]> {
     Ok(secret)
 }
 
-/// The first number that was never given out.
+/// The first number that was never used.
 fn next(conn: &Connection, key: &str, last: &str) -> rusqlite::Result<i64> {
     let last: Option<i64> = conn.query_row(last, [], |row| row.get(0))?;
     let mark: Option<i64> = meta(conn, key)?;
-    Ok(mark.unwrap_or(1).max(last.unwrap_or(0) + 1))
+    // A damaged number must not stop the start.
+    Ok(mark.unwrap_or(1).max(last.unwrap_or(0).saturating_add(1)))
 }
 
 fn meta<T: rusqlite::types::FromSql>(conn: &Connection, key: &str) -> rusqlite::Result<Option<T>> {

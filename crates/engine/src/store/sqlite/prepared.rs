@@ -1,5 +1,5 @@
-//! Prepared statements, checked out for one transaction. Finding a statement by its text and putting it
-//! back costs about as much as running it.
+//! Prepared statements, checked out for one transaction. Looking a statement up by its text and
+//! returning it to the cache costs about as much as running it.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ impl<'c> Prepared<'c> {
         Ok(&mut self.ready[at].1)
     }
 
-    /// The changes a statement made.
+    /// Runs a statement and returns the number of changed rows.
     pub(super) fn run(
         &mut self,
         sql: &'static str,

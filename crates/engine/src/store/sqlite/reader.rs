@@ -1,4 +1,5 @@
-//! Reads. Readers never wait for the writer, nor for each other: each has a connection to itself.
+//! Reads of one task, of its log and of due tasks. Each read has its own connection, so that reads
+//! wait neither for the writer nor for each other.
 
 use std::{
     borrow::Cow,
@@ -15,13 +16,13 @@ use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
 use rusqlite::{Connection, Row, Rows, params, types::ValueRef};
 
 use crate::store::{
-    Actor, Cause, Due, Key, Kind, Loaded, LogEntry, MemberId, Owner, Page, StoreError, Stored,
-    Version,
+    Actor, Cause, Due, Key, Kind, Loaded, LogEntry, LogPage, MemberId, Owner, StoreError, Stored,
+    TaskVersion,
 };
 
 use super::{
     members,
-    open::{self, Lock},
+    open::{self, DirectoryLock},
     rows::{
         Fault, Phase, entries, entry, first, int, readable, size, state, stored, stored_within,
         text, uint,
@@ -29,29 +30,29 @@ use super::{
     statements as sql,
 };
 
-/// Idle connections kept for the next reader. More may be open while more are reading.
+/// The number of idle connections that are kept. More may be open during concurrent reads.
 const IDLE: usize = 8;
 
-/// KiB of pages that readers keep at hand, all of them together. There are as many of them as there
-/// are threads to read on.
+/// The page cache of all readers together, in KiB. There are as many readers as threads to read on.
 const CACHE: usize = 16 << 10;
 
-/// Bytes in a page of events that has more than one, so that a slow reader costs little.
+/// The size at which a page of several events ends, so that a slow reader takes little memory.
 pub(super) const PAGE_BYTES: usize = 64 << 10;
 
-/// Connections to read through.
+/// Connections for reading.
 #[derive(Debug)]
 pub(super) enum Readers {
-    /// A file: any number of connections, beside the writer's.
+    /// A file: any number of connections beside the writer's.
     Pool {
         path: PathBuf,
         idle: Mutex<Vec<Connection>>,
-        /// Whether the last read failed, so that it is reported once and not with every attempt.
+        /// True if the last read failed, so that an outage is logged once and not for every
+        /// attempt.
         failing: AtomicBool,
-        /// Held as long as anybody can still read. After the connections, which go first.
-        _lock: Lock,
+        /// The directory lock, held as long as reads are possible. Dropped after the connections.
+        _lock: DirectoryLock,
     },
-    /// Memory: the writer's connection, between two of its transactions.
+    /// A database in memory: the connection of the writer, between two transactions.
     Shared(Arc<Mutex<Connection>>),
 }
 
@@ -80,7 +81,8 @@ impl Readers {
         }
     }
 
-    /// Closes what is idle, so that the writer is the last to close and can tidy up.
+    /// Closes the idle connections, so that the writer is the last to close and can remove the
+    /// write-ahead log.
     pub(super) fn close(&self) {
         match self {
             Self::Pool { idle, .. } => idle.lock().unwrap_or_else(PoisonError::into_inner).clear(),
@@ -89,7 +91,7 @@ impl Readers {
     }
 }
 
-/// Reads through a connection that nobody else uses meanwhile.
+/// Reads through an exclusive connection.
 fn pooled<T>(
     path: &Path,
     idle: &Mutex<Vec<Connection>>,
@@ -112,11 +114,11 @@ fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(IDLE)
 }
 
-/// One task, or what has changed of it since a known version, unless that is more than `limit` bytes.
+/// A task, or its changes since a known version, unless they have more than `limit` bytes.
 pub(super) fn load(
     conn: &Connection,
     key: &Key,
-    known: Option<Version>,
+    known: Option<TaskVersion>,
     limit: u64,
 ) -> Result<Loaded, Fault> {
     if let Some(known) = known.filter(|known| known.head > 0)
@@ -127,17 +129,17 @@ pub(super) fn load(
     Ok(load_whole(conn, key, limit)?.map_or(Loaded::Gone, Loaded::Whole))
 }
 
-/// None if the known version is not a version of the log: nothing can be added to it.
+/// `None` if the log never had the known version, so that its events cannot be added to it.
 fn load_since(
     conn: &Connection,
     key: &Key,
-    known: Version,
+    known: TaskVersion,
     limit: u64,
 ) -> Result<Option<Loaded>, Fault> {
-    // One view of the version, the header and the events.
+    // In one transaction, so that version, header and events are from the same state.
     let conn = conn.unchecked_transaction()?;
     let found = first(&conn, sql::FIND_VERSION, names(key), |row| {
-        Ok((row.get::<_, i64>(0)?, Version::new(uint(row.get(1)?), uint(row.get(2)?))))
+        Ok((row.get::<_, i64>(0)?, TaskVersion::new(uint(row.get(1)?), uint(row.get(2)?))))
     })?;
     let Some((task, version)) = found else { return Ok(Some(Loaded::Gone)) };
     if version == known {
@@ -165,14 +167,14 @@ fn load_since(
     Ok(Some(Loaded::More { header, head: version.head, since }))
 }
 
-/// Everything stored of one task. One whose log has more than `limit` bytes is not read.
+/// The whole task. It is not read if its log has more than `limit` bytes.
 fn load_whole(conn: &Connection, key: &Key, limit: u64) -> Result<Option<Stored>, Fault> {
     let Some((_, task)) = find(conn, key, limit)? else { return Ok(None) };
     let active = task.header.run.is_active();
     if !active && task.snapshot.as_ref().is_some_and(|snapshot| snapshot.seq == task.head) {
         return Ok(Some(task));
     }
-    // A transaction, so that all statements read the same state.
+    // In one transaction, so that all statements read the same state.
     let conn = conn.unchecked_transaction()?;
     let Some((row, mut task)) = find(&conn, key, limit)? else { return Ok(None) };
     read_since(&conn, row, &mut task)?;
@@ -186,7 +188,7 @@ fn find(conn: &Connection, key: &Key, limit: u64) -> Result<Option<(i64, Stored)
     stored_within(row, limit).map(Some)
 }
 
-/// Reads the events after the snapshot, in the same view as the task itself.
+/// Reads the events after the snapshot, in the same transaction as the task itself.
 pub(super) fn read_since(conn: &Connection, row: i64, task: &mut Stored) -> Result<(), Fault> {
     let after = task.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
     let active = task.header.run.is_active();
@@ -205,19 +207,24 @@ pub(super) fn read_since(conn: &Connection, row: i64, task: &mut Stored) -> Resu
     Ok(())
 }
 
-/// Events strictly after `after`.
-pub(super) fn read(conn: &Connection, key: &Key, after: Seq, limit: usize) -> Result<Page, Fault> {
+/// The events after `after`.
+pub(super) fn read(
+    conn: &Connection,
+    key: &Key,
+    after: Seq,
+    limit: usize,
+) -> Result<LogPage, Fault> {
     let found = first(conn, sql::FIND_HEAD, names(key), |row| {
         Ok((row.get::<_, i64>(0)?, uint(row.get(1)?), row.get(2)?, row.get(3)?, row.get(4)?))
     })?;
     let Some((row, head, phase, number, hidden)) = found else {
-        return Ok(Page { entries: Vec::new(), closed: true });
+        return Ok(LogPage { entries: Vec::new(), closed: true });
     };
     let active = Phase::from_code(phase)? == Phase::Active;
     let entries = if limit > 0 && (active || after < head) {
         let mut read = conn.prepare_cached(sql::READ_EVENTS)?;
-        // Once nothing is to be done, not past the head that was found with the state: a page
-        // could claim to be the last and not be.
+        // A page of an idle task must not go past the head that was read with the state, or it
+        // could be marked as closed although events follow.
         let until = if active { i64::MAX } else { int(head) };
         entries(&mut read, params![row, int(after), until, size(limit)], PAGE_BYTES)?
     } else {
@@ -226,10 +233,10 @@ pub(super) fn read(conn: &Connection, key: &Key, after: Seq, limit: usize) -> Re
     let reached = entries.last().map_or(after, |last| last.seq);
     let closed = reached >= head
         && (state(number)?.is_terminal() || (hidden && ends_with_reply(conn, row, head)?));
-    Ok(Page { entries, closed })
+    Ok(LogPage { entries, closed })
 }
 
-/// Events strictly after `after`, with their times and causes.
+/// The events after `after`, with their times and causes.
 pub(super) fn read_log(
     conn: &Connection,
     key: &Key,
@@ -269,7 +276,7 @@ fn cause(row: &Row<'_>) -> Result<Cause, Fault> {
     Ok(Cause { actor, request: optional(7)?, binding })
 }
 
-/// Who causes an event of this kind, unless another cause is stored with it.
+/// The actor of an event without a stored cause, by its kind.
 fn implied(kind: Kind) -> Actor {
     match kind {
         Kind::Received(_) => Actor::Caller,
@@ -282,7 +289,7 @@ fn ends_with_reply(conn: &Connection, row: i64, head: Seq) -> Result<bool, Fault
     Ok(code.and_then(Kind::from_code) == Some(Kind::Reply))
 }
 
-/// The agents that have tasks with something to do and that no living member serves.
+/// The agents with active tasks that no living member serves.
 pub(super) fn agents_unserved(conn: &Connection) -> Result<Vec<AgentName>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let living = members::living(&conn)?;
@@ -298,8 +305,7 @@ pub(super) fn agents_unserved(conn: &Connection) -> Result<Vec<AgentName>, Fault
     }
 }
 
-/// Tasks with something to do that no living member holds: those that nobody holds, and those of
-/// each dead member.
+/// The active tasks that no living member holds: those without a holder, and those of dead members.
 pub(super) fn due(conn: &Connection, agent: &AgentName, limit: usize) -> Result<Vec<Due>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
@@ -324,8 +330,8 @@ pub(super) fn due(conn: &Connection, agent: &AgentName, limit: usize) -> Result<
     Ok(found.into_iter().map(|(_, _, due)| due).collect())
 }
 
-/// The holders of an agent's tasks that are not living members. In the view of the tasks, which a member
-/// can hold only after it has joined.
+/// The holders of an agent's tasks that are not living members, in the same transaction as the
+/// tasks. A member joins before it can hold a task, so a holder that is not found is dead.
 fn dead_holders(conn: &Connection, agent: i64) -> Result<Vec<Vec<u8>>, Fault> {
     let mut holders = Vec::new();
     let mut last: Vec<u8> = Vec::new();
@@ -340,7 +346,7 @@ fn dead_holders(conn: &Connection, agent: i64) -> Result<Vec<Vec<u8>>, Fault> {
     Ok(holders)
 }
 
-/// Tasks that wait for their caller since before `before`.
+/// The tasks that have waited for their caller since before `before`.
 pub(super) fn paused(
     conn: &Connection,
     agent: &AgentName,
@@ -363,7 +369,7 @@ pub(super) fn find_agent(conn: &Connection, name: &AgentName) -> Result<Option<i
     Ok(first(conn, sql::FIND_AGENT, [name.as_str()], |row| row.get(0))?)
 }
 
-/// The name of a task, unless what is stored of it cannot be read.
+/// The key of a task, unless its stored data cannot be read.
 pub(super) fn named(conn: &Connection, row: i64) -> Result<Option<Key>, Fault> {
     readable(row, name(conn, row))
 }
@@ -376,7 +382,7 @@ pub(super) fn name(conn: &Connection, row: i64) -> Result<Key, Fault> {
     Ok(Key { owner, task: TaskId::from(text(row, 2)?) })
 }
 
-/// What a claim of a task needs to know, unless what is stored of it cannot be read.
+/// The data for claiming a task, unless its stored data cannot be read.
 pub(super) fn due_at(conn: &Connection, row: i64) -> Result<Option<Due>, Fault> {
     let read = || {
         let key = name(conn, row)?;
@@ -399,13 +405,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_cannot_be_read_is_noted_until_it_can() {
+    fn an_outage_of_reads_is_noted_until_a_read_succeeds() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("herald.db");
         let lock = open::lock(&path).unwrap();
         let (idle, failing) = (Mutex::default(), AtomicBool::new(false));
         let readers = Readers::Pool { path: path.clone(), idle, failing, _lock: lock };
-        let Readers::Pool { failing, .. } = &readers else { unreachable!("it was made as one") };
+        let Readers::Pool { failing, .. } = &readers else {
+            unreachable!("it was created as a pool")
+        };
         let read = || readers.with(|conn| find_agent(conn, &AgentName::from("echo")));
         assert!(matches!(read(), Err(StoreError::Unavailable(_))), "there is no file");
         assert!(failing.load(Ordering::Relaxed));

@@ -10,7 +10,7 @@ use crate::store::{Entry, Header, Kind, MemberId, Original, Run, Snapshot, Store
 
 use super::statements as sql;
 
-/// A failure of the store itself, as opposed to a refusal.
+/// An error of the store itself, as opposed to a refused write.
 #[derive(Debug)]
 pub(super) struct Fault(pub(super) StoreError);
 
@@ -22,15 +22,14 @@ impl Fault {
 
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
-        // With SQLite's own number, which says more than its words: whose lock, which call of the
-        // system.
+        // With the extended error code of SQLite, which is more precise than its message.
         let text = match error.sqlite_error() {
             Some(known) => format!("{error} (SQLite {})", known.extended_code),
             None => error.to_string(),
         };
         let damaged = match error.sqlite_error_code() {
             Some(code) => matches!(code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase),
-            // Not from SQLite: a row did not hold what this program writes.
+            // The row does not contain what this program writes.
             None => true,
         };
         Self(if damaged { StoreError::Corrupt(text) } else { StoreError::Unavailable(text) })
@@ -43,7 +42,7 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// Whether the task has something to do, is over, or waits.
+/// The phase of a task: active, ended, or waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Waiting = 0,
@@ -72,24 +71,24 @@ impl Phase {
     }
 }
 
-/// What cannot be read is left out, and the log says so: it must not hide what can.
+/// Skips unreadable data and logs it, so that one damaged task does not hide the others.
 pub(super) fn readable<T>(row: i64, read: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(Fault(StoreError::Corrupt(cause))) => {
-            tracing::error!(row, cause, "something stored cannot be read and is left out");
+            tracing::error!(row, cause, "a stored row cannot be read and is skipped");
             Ok(None)
         }
         Err(fault) => Err(fault),
     }
 }
 
-/// SQLite's integers are signed. Nothing counted here comes near the difference.
+/// SQLite's integers are signed. No value here comes near the limit.
 pub(super) fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// As [`int`], for limits.
+/// As [`int`], for `usize`.
 pub(super) fn size(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -112,7 +111,7 @@ pub(super) fn first<T>(
     conn.prepare_cached(sql)?.query_row(params, read).optional()
 }
 
-/// The changes a cached statement made.
+/// Runs a cached statement and returns the number of changed rows.
 pub(super) fn run(conn: &Connection, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
     conn.prepare_cached(sql)?.execute(params)
 }
@@ -125,8 +124,9 @@ pub(super) fn holder(run: &Run) -> Option<[u8; 16]> {
     run.holder.map(MemberId::blob)
 }
 
-/// A task from the columns of the header macro in [`super::statements`], its artifacts and what its
-/// turn keeps of them, without the events since its snapshot; and its row. Its id is the second column, for who needs it.
+/// The row number and the task, from the columns of the `header` macro in [`super::statements`],
+/// the artifacts and `kept`. The events after the snapshot are not included. The second column is
+/// the id of the task.
 pub(super) fn stored(row: &Row<'_>) -> Result<(i64, Stored), Fault> {
     stored_within(row, u64::MAX)
 }
@@ -161,8 +161,7 @@ pub(super) fn stored_within(row: &Row<'_>, limit: u64) -> Result<(i64, Stored), 
     Ok((row.get(0)?, stored))
 }
 
-/// A run from five columns in the order of its statements. How many artifacts its turn keeps stands
-/// elsewhere.
+/// The run state from five consecutive columns, without `kept`, which is in another column.
 pub(super) fn read_run(row: &Row<'_>, first: usize) -> Result<Run, Fault> {
     let holder: Option<[u8; 16]> = row.get(first + 4)?;
     Ok(Run {
@@ -175,14 +174,14 @@ pub(super) fn read_run(row: &Row<'_>, first: usize) -> Result<Run, Fault> {
     })
 }
 
-/// An entry from its number, kind and body, which stand in this column and the next two.
+/// An entry from its number, kind and body, in this column and the next two.
 pub(super) fn entry(row: &Row<'_>, column: usize) -> Result<Entry, Fault> {
     let kind = Kind::from_code(row.get(column + 1)?);
     let kind = kind.ok_or_else(|| Fault::unreadable("event kind"))?;
     Ok(Entry { seq: uint(row.get(column)?), kind, body: bytes(row, column + 2)? })
 }
 
-/// Reads entries that together weigh no more than `weight`; at least one.
+/// Reads entries of at most `weight` bytes in total, but at least one.
 pub(super) fn entries(
     statement: &mut CachedStatement<'_>,
     params: impl Params,
@@ -200,7 +199,7 @@ pub(super) fn entries(
     Ok(entries)
 }
 
-/// What an idempotency key led to.
+/// The event that an idempotency key refers to.
 pub(super) fn original(conn: &Connection, key: &[u8; 32]) -> Result<Option<Original>, Fault> {
     let found = first(conn, sql::FIND_KEY, [key.as_slice()], |row| {
         let task = TaskId::from(row.get_ref(0)?.as_str()?);
@@ -239,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_no_damage_and_a_foreign_row_is() {
+    fn a_full_disk_is_unavailable_and_an_unknown_row_is_corrupt() {
         let full = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(13), None);
         let full = Fault::from(full).0;
         assert!(matches!(&full, StoreError::Unavailable(text) if text.contains("SQLite 13")));
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn unread_messages_survive_their_text() {
+    fn unread_messages_are_decoded_as_encoded() {
         for unread_now in [vec![], vec![7], vec![1, 22, 333]] {
             let run = Run { unread: unread_now.clone(), ..Run::default() };
             assert_eq!(read_unread(&unread(&run)).unwrap(), unread_now);

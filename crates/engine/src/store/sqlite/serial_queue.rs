@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::store::{Due, MemberId, Run};
 
 use super::{
-    append::{Batch, Refused},
+    append::{Batch, JobResult},
     job::Work,
     locks::is_locked,
     reader::{due_at, find_agent},
@@ -19,14 +19,14 @@ use super::{
     writer::BATCH_BYTES,
 };
 
-/// Building of the serial queue of an agent, which the store keeps from then on.
+/// Enables the serial queue of an agent.
 #[derive(Debug)]
 pub(super) struct EnableSerial(pub(super) AgentName);
 
 impl Work for EnableSerial {
     type Answer = ();
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         batch.enable_serial(&self.0).map(Ok)
     }
 
@@ -50,8 +50,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Updates the queue after a change of this task, if its agent is serial. The message that orders a
-    /// waiting task is the oldest unread one, or the one whose turn a dead member left;
+    /// Updates the queue after a change of this task, if its agent is serial. A waiting task is
+    /// ordered by its oldest unread message, or by the message of the turn that a dead member held;
     /// [`sql::FILL_SERIAL_QUEUE`] has the same rule.
     pub(super) fn update_serial(
         &mut self,
@@ -74,8 +74,7 @@ impl Batch<'_> {
         self.move_in_queue(task, after)
     }
 
-    /// Queues the tasks of serial agents that a member held when it died, each at the message of its
-    /// turn.
+    /// Queues the tasks of serial agents that a dead member held, each at the message of its turn.
     pub(super) fn requeue_tasks_of(&mut self, member: MemberId) -> Result<(), Fault> {
         let agents: Vec<AgentName> = self.memory.serial_agents.iter().cloned().collect();
         for agent in agents {

@@ -1,6 +1,6 @@
-//! Every statement that runs after the database is open, in one place, so that a test can ask for
-//! the plan of each. Joins are `CROSS JOIN` and some indexes are named to pin those plans: there
-//! are no statistics that could tell the planner better.
+//! SQL statements that run after the database is open. They are in one file, so that a test can
+//! check the plan of each. `CROSS JOIN` and named indexes pin these plans, because the planner has
+//! no statistics.
 
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident = $sql:expr;)*) => {
@@ -20,7 +20,7 @@ macro_rules! header {
     };
 }
 
-/// The snapshot `s` of a task `t` that does not have it in its row.
+/// The snapshot `s` of a task `t` that is stored in its own table.
 macro_rules! snapshot_beside {
     () => {
         "LEFT JOIN snapshots s ON s.task = CASE WHEN t.status IS NULL THEN t.row END"
@@ -59,13 +59,13 @@ statements! {
          head, bytes, counted, turn, attempt, epoch, unread, holder, kept) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14, ?15, ?16, \
          ?17, ?18) ON CONFLICT (owner, id) DO NOTHING";
-    /// Everything that can change. SQLite rewrites every index that has a column in SET, whether or
-    /// not its value changes, so that what never changes is not here.
+    /// All columns that can change. SQLite rewrites every index with a column in SET, even if its
+    /// value stays the same, so the other columns are not here.
     UPDATE_TASK =
         "UPDATE tasks SET head = ?2, bytes = ?3, turn = ?4, attempt = ?5, epoch = ?6, unread = ?7, \
          counted = ?3, state = ?8, changed = ?9, created = ?10, phase = ?11, holder = ?12, \
          kept = ?13 WHERE row = ?1";
-    /// The same, with the snapshot of a task that is over.
+    /// The same, with the snapshot of an ended task.
     END_TASK =
         "UPDATE tasks SET head = ?2, bytes = ?3, turn = ?4, attempt = ?5, epoch = ?6, unread = ?7, \
          counted = ?3, state = ?8, changed = ?9, created = ?10, phase = ?11, holder = ?12, \
@@ -109,7 +109,7 @@ statements! {
         "SELECT t.row, coalesce((SELECT max(seq) FROM events WHERE task = t.row), 0), t.epoch ",
         task_of_key!(), " WHERE o.tenant = ?1 AND o.principal = ?2"
     );
-    /// Without a snapshot.
+    /// The task without its snapshot.
     LOAD_HEADER =
         "SELECT t.row, t.id, a.name, t.context, t.state, t.changed, t.created, t.hidden, t.bytes, \
          t.head, t.turn, t.attempt, t.epoch, t.unread, t.holder, NULL, NULL, NULL, NULL, NULL, \
@@ -142,7 +142,7 @@ statements! {
     LAST_POSITION = "SELECT max(position) FROM events";
     FIND_META = "SELECT value FROM meta WHERE key = ?1";
 
-    /// That of a tenant `?3`, or of everybody.
+    /// The feed of a tenant `?3`, or of everybody.
     READ_WIDE_FEED =
         "SELECT e.position, t.id, a.name, e.seq, e.kind, e.body, o.tenant, o.principal \
          FROM events e CROSS JOIN tasks t ON t.row = e.task CROSS JOIN agents a ON a.id = t.agent \
@@ -153,8 +153,8 @@ statements! {
 
     // Lists.
     OWNERS_OF_TENANT = "SELECT id FROM owners WHERE tenant = ?1";
-    /// Every number is above zero. Said so that the plan shows no scan: as many owners as there are
-    /// are read, and no tasks.
+    /// Every id is above zero. The condition only avoids a scan in the plan: the query reads all
+    /// owners, but no tasks.
     ALL_OWNERS = "SELECT id FROM owners WHERE id > 0";
     LIST_GROUPS =
         "SELECT agent, state, tasks FROM counters WHERE owner = ?1 AND hidden = 0 AND tasks > 0";
@@ -182,7 +182,8 @@ statements! {
          CROSS JOIN agents a ON a.id = t.agent ", snapshot_beside!(), " WHERE t.row = ?1"
     );
 
-    /// The second column is what a task weighs: its snapshot and, if it is not over, the events since.
+    /// The second column is the size of a task: its snapshot and, if it has not ended, the events
+    /// after it.
     CONVERSATION_HISTORY = concat!(
         "SELECT t.row, coalesce(length(t.history), length(s.history), 0) \
          + coalesce(length(t.artifacts), length(s.artifacts), 0) \
@@ -202,8 +203,8 @@ statements! {
     FIND_MEMBER = "SELECT 1 FROM members WHERE id = ?1";
     NEXT_MEMBER = "SELECT id, kind, name, agents FROM members WHERE id > ?1 ORDER BY id LIMIT 1";
 
-    // Work that waits. Steps from one agent and holder to the next instead of reading past the
-    // tasks that a living member holds.
+    // Due tasks. The statements step from one agent and holder to the next, instead of reading past
+    // the tasks that living members hold.
     NEXT_ACTIVE_AGENT =
         "SELECT agent, (SELECT name FROM agents WHERE id = agent) \
          FROM tasks INDEXED BY tasks_active WHERE phase = 1 AND agent > ?1 ORDER BY agent LIMIT 1";
@@ -274,7 +275,7 @@ statements! {
     DROP_LOCKS = "DELETE FROM conversation_locks WHERE member = ?1";
 
     // Retention.
-    /// One row for each owner, agent and state, however many tasks they have.
+    /// One row per owner, agent and state, however many tasks they have.
     ALL_GROUPS =
         "SELECT o.tenant, c.owner, c.hidden, c.agent, c.state, c.tasks, c.bytes FROM owners o \
          CROSS JOIN counters c ON c.owner = o.id ORDER BY o.tenant, o.principal";
@@ -289,7 +290,7 @@ statements! {
          (SELECT key FROM events WHERE task = ?1 AND key IS NOT NULL)";
     DROP_CAUSES =
         "DELETE FROM causes WHERE position IN (SELECT position FROM events WHERE task = ?1)";
-    /// Of the commits that its events were in, those with no event of another task up to the next.
+    /// The commits of its events that contain no event of another task.
     DROP_COMMITS =
         "DELETE FROM commits WHERE position IN \
          (SELECT (SELECT max(position) FROM commits WHERE position <= e.position) \
@@ -302,11 +303,11 @@ statements! {
     DROP_SNAPSHOT = "DELETE FROM snapshots WHERE task = ?1";
     DROP_TASK = "DELETE FROM tasks WHERE row = ?1";
     DROP_COUNTS = "DELETE FROM counters WHERE owner = ?1 AND tasks = 0";
-    /// Those before the first event there is.
+    /// The blocks before the first remaining event.
     DROP_BLOCKS =
         "DELETE FROM presence WHERE owner = ?1 AND block < ?2";
-    /// Not while an agent still runs in one of their conversations: their number may become another
-    /// owner's.
+    /// Not while a conversation of the owner is locked, because the number of the owner may be used
+    /// again.
     DROP_OWNER =
         "DELETE FROM owners WHERE id = ?1 \
          AND NOT EXISTS (SELECT 1 FROM counters WHERE owner = ?1) \
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn no_statement_reads_more_than_it_needs() {
+    fn no_statement_scans_a_table_or_builds_an_index() {
         for (name, sql) in ALL {
             for step in plan(sql) {
                 let scans = step.starts_with("SCAN") && step != "SCAN CONSTANT ROW";

@@ -1,5 +1,5 @@
-//! Retention. The tasks to remove are chosen on a reader and removed by the writer a few at a time,
-//! so that appends get their turn in between.
+//! Retention. The tasks to remove are selected on a reader and removed by the writer in small
+//! portions, so that appends can run in between.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row, params};
 use crate::store::Retention;
 
 use super::{
-    append::{Batch, Next, Refused},
+    append::{Batch, JobResult, NextNumbers},
     job::Work,
     names::{BLOCK, Group, Sum},
     rows::{Fault, first, int, readable, run, size, state, text, uint},
@@ -16,21 +16,21 @@ use super::{
     writer::BATCH_BYTES,
 };
 
-/// What one transaction removes at most: tasks, events and bytes, whichever comes first.
+/// The limits of one transaction: tasks, events and bytes, whichever is reached first.
 const CHUNK_TASKS: usize = 64;
 const CHUNK_EVENTS: u64 = 4096;
 const CHUNK_BYTES: u64 = 8 << 20;
 
-/// A finished task that is due to be removed, ordered by when it ended.
+/// A finished task to remove, ordered by the time of its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Victim {
+struct RemovalCandidate {
     changed: i64,
     row: i64,
     bytes: u64,
     events: u64,
 }
 
-/// The tasks of one tenant, by where they are to be found.
+/// The tasks of one tenant, by group.
 #[derive(Debug, Default)]
 struct Tenant {
     name: String,
@@ -38,7 +38,7 @@ struct Tenant {
     total: Sum,
 }
 
-/// Chooses up to `limit` tasks, the oldest first, in portions for one transaction each.
+/// Selects up to `limit` tasks, the oldest first, in portions for one transaction each.
 pub(super) fn choose(
     conn: &Connection,
     retention: &Retention,
@@ -47,9 +47,9 @@ pub(super) fn choose(
     if retention.ended_before.is_none() && retention.tasks.is_none() && retention.bytes.is_none() {
         return Ok(Vec::new());
     }
-    // One view of totals and tasks.
+    // In one transaction, so that totals and tasks are from the same state.
     let conn = conn.unchecked_transaction()?;
-    let mut victims = Vec::new();
+    let mut candidates = Vec::new();
     let mut find = conn.prepare_cached(sql::ALL_GROUPS)?;
     let mut rows = find.query([])?;
     let mut tenant = Tenant::default();
@@ -57,7 +57,7 @@ pub(super) fn choose(
         let counted = readable(row.get(1)?, counted(row))?;
         let Some((name, group, sum, ended)) = counted else { continue };
         if name != tenant.name {
-            tenant.choose(&conn, retention, limit, &mut victims)?;
+            tenant.choose(&conn, retention, limit, &mut candidates)?;
             tenant = Tenant { name: name.to_owned(), ..Tenant::default() };
         }
         tenant.total.tasks += sum.tasks;
@@ -66,11 +66,11 @@ pub(super) fn choose(
             tenant.groups.push(group);
         }
     }
-    tenant.choose(&conn, retention, limit, &mut victims)?;
-    Ok(portions(&victims))
+    tenant.choose(&conn, retention, limit, &mut candidates)?;
+    Ok(portions(&candidates))
 }
 
-/// A tenant, a group of their tasks, how much there is of it and whether those are over.
+/// The tenant, the group, its totals, and true if the tasks of the group have ended.
 fn counted<'row>(row: &'row Row<'_>) -> Result<(&'row str, Group, Sum, bool), Fault> {
     let group =
         Group { owner: row.get(1)?, hidden: row.get(2)?, agent: row.get(3)?, state: row.get(4)? };
@@ -79,51 +79,51 @@ fn counted<'row>(row: &'row Row<'_>) -> Result<(&'row str, Group, Sum, bool), Fa
 }
 
 impl Tenant {
-    /// Adds what this tenant has too much of, and keeps the oldest of all.
+    /// Adds the tasks by which this tenant exceeds the limits, and keeps the oldest of all.
     fn choose(
         &self,
         conn: &Connection,
         retention: &Retention,
         limit: usize,
-        victims: &mut Vec<Victim>,
+        candidates: &mut Vec<RemovalCandidate>,
     ) -> Result<(), Fault> {
         if let Some(before) = retention.ended_before {
-            victims.extend(self.ended(conn, before.as_millis(), limit)?);
+            candidates.extend(self.ended(conn, before.as_millis(), limit)?);
         }
         let over = |total: i64, most: Option<u64>| most.map_or(0, |most| total - int(most));
         let mut tasks_over = over(self.total.tasks, retention.tasks);
         let mut bytes_over = over(self.total.bytes, retention.bytes);
         if tasks_over > 0 || bytes_over > 0 {
-            for victim in self.ended(conn, i64::MAX, limit)? {
+            for candidate in self.ended(conn, i64::MAX, limit)? {
                 if tasks_over <= 0 && bytes_over <= 0 {
                     break;
                 }
                 tasks_over -= 1;
-                bytes_over -= int(victim.bytes);
-                victims.push(victim);
+                bytes_over -= int(candidate.bytes);
+                candidates.push(candidate);
             }
         }
-        // The first limit that is hit applies, so a task may have been chosen twice.
-        victims.sort_unstable();
-        victims.dedup();
-        victims.truncate(limit);
+        // A task that exceeds two limits was added twice.
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates.truncate(limit);
         Ok(())
     }
 
-    /// The tasks that ended first, up to `limit` of those that ended before then.
+    /// Up to `limit` tasks that ended first, and before this time.
     fn ended(
         &self,
         conn: &Connection,
         mut before: i64,
         limit: usize,
-    ) -> Result<Vec<Victim>, Fault> {
+    ) -> Result<Vec<RemovalCandidate>, Fault> {
         let mut find = conn.prepare_cached(sql::ENDED_TASKS)?;
         let mut oldest = Vec::new();
         for Group { owner, hidden, agent, state } in &self.groups {
             let terms = params![owner, hidden, agent, state, before, size(limit)];
             let mut rows = find.query(terms)?;
             while let Some(row) = rows.next()? {
-                oldest.push(Victim {
+                oldest.push(RemovalCandidate {
                     changed: row.get(0)?,
                     row: row.get(1)?,
                     bytes: uint(row.get(2)?),
@@ -132,7 +132,7 @@ impl Tenant {
             }
             oldest.sort_unstable();
             oldest.truncate(limit);
-            // What ended after all of these is not among the oldest.
+            // A task that ended after all of these is not among the oldest.
             if let Some(last) = oldest.last().filter(|_| oldest.len() == limit) {
                 before = before.min(last.changed.saturating_add(1));
             }
@@ -141,51 +141,51 @@ impl Tenant {
     }
 }
 
-fn portions(victims: &[Victim]) -> Vec<Vec<i64>> {
+fn portions(candidates: &[RemovalCandidate]) -> Vec<Vec<i64>> {
     let mut portions: Vec<Vec<i64>> = Vec::new();
     let (mut events, mut bytes) = (0, 0);
-    for victim in victims {
+    for candidate in candidates {
         let full = |last: &Vec<i64>| {
             last.len() >= CHUNK_TASKS || events >= CHUNK_EVENTS || bytes >= CHUNK_BYTES
         };
         match portions.last_mut() {
-            Some(last) if !full(last) => last.push(victim.row),
+            Some(last) if !full(last) => last.push(candidate.row),
             Some(_) | None => {
                 (events, bytes) = (0, 0);
-                portions.push(vec![victim.row]);
+                portions.push(vec![candidate.row]);
             }
         }
-        events += victim.events;
-        bytes += victim.bytes;
+        events += candidate.events;
+        bytes += candidate.bytes;
     }
     portions
 }
 
-/// Whose tasks a transaction has removed.
+/// The owners whose tasks a transaction removed.
 #[derive(Debug, Default)]
 pub(super) struct Swept {
     owners: BTreeSet<i64>,
 }
 
-/// Removal of these rows of finished tasks; answers with how many were still there.
+/// Removal of finished tasks by row. Answers with the number of tasks that still existed.
 #[derive(Debug)]
 pub(super) struct Removal(pub(super) Vec<i64>);
 
 impl Work for Removal {
     type Answer = usize;
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<usize> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<usize> {
         batch.remove(&self.0).map(Ok)
     }
 
-    /// It is bounded, but not small.
+    /// A removal is bounded but not small.
     fn weight(&self) -> usize {
         BATCH_BYTES / 2
     }
 }
 
 impl Batch<'_> {
-    /// Removes those of these tasks that are still there and still over.
+    /// Removes those of the tasks that still exist and are still finished.
     fn remove(&mut self, rows: &[i64]) -> Result<usize, Fault> {
         let mut removed = 0;
         for task in rows {
@@ -199,7 +199,7 @@ impl Batch<'_> {
                 Ok((group, row.get::<_, i64>(4)?))
             })?;
             let Some((group, counted)) = found else { continue };
-            // The events after what is found through them.
+            // The events last, because the other rows are found through them.
             for drop in [
                 sql::DROP_KEYS,
                 sql::DROP_CAUSES,
@@ -223,9 +223,13 @@ impl Swept {
         !self.owners.is_empty()
     }
 
-    /// Forgets owners that have nothing left, and keeps in mind which numbers have been given out,
-    /// should the highest of them be gone. After the totals are flushed, never before.
-    pub(super) fn tidy(&self, conn: &Connection, next: Next) -> Result<(), Fault> {
+    /// Removes owners without data, and stores the highest used numbers in case their rows are
+    /// gone. Must run after the totals are flushed.
+    pub(super) fn remove_empty_owners(
+        &self,
+        conn: &Connection,
+        next: NextNumbers,
+    ) -> Result<(), Fault> {
         if !self.any() {
             return Ok(());
         }
@@ -233,7 +237,7 @@ impl Swept {
         let start = start.flatten().map_or(i64::MAX, |position| position / BLOCK);
         for owner in &self.owners {
             run(conn, sql::DROP_COUNTS, [owner])?;
-            // A number that is free may become another owner's.
+            // The number of a removed owner may be used again.
             let gone = run(conn, sql::DROP_OWNER, [owner])? > 0;
             run(conn, sql::DROP_BLOCKS, [*owner, if gone { i64::MAX } else { start }])?;
         }

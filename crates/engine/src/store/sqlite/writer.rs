@@ -1,5 +1,5 @@
-//! The one writer. It takes whatever is queued into one transaction, so that one flush of the disk
-//! serves every caller who came while the last one was under way; there is no timer.
+//! Writer thread. It puts all queued jobs into one transaction, so that one flush of the disk
+//! serves every caller that arrived during the last one (group commit). There is no timer.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::{clock::Clock, metrics::StoreMetrics, store::change::ChangeBus};
 
 use super::{
-    append::{Batch, Finished, Memory, Next, Refused},
+    append::{AfterCommit, Batch, JobResult, NextNumbers, WriterCache},
     checkpoint::Checkpoints,
     files::Files,
     job::{Queued, Work},
@@ -24,20 +24,21 @@ use super::{
     sweep::Swept,
 };
 
-/// Jobs in one transaction, and bytes after which no further one is taken into it.
+/// The maximum number of jobs in one transaction, and the size after which no further job is added.
 const BATCH_JOBS: usize = 256;
 pub(super) const BATCH_BYTES: usize = 4 << 20;
 
-/// How often writes look whether the files are still there. A look costs two calls of the system.
+/// The longest time between two checks of the files. A check costs two system calls.
 const CHECK_FILES: Duration = Duration::from_millis(100);
 
-/// Bytes of the pages that a job touches, however little it writes.
+/// The bytes of the pages that a job changes, even if it writes little.
 const PAGES: usize = 48 << 10;
 
 /// Parts of the store that the writer shares with its callers.
 #[derive(Debug)]
-pub(super) struct Shared {
-    /// Nobody but the writer uses the connection, except that a database in memory is read through it.
+pub(super) struct WriterShared {
+    /// Only the writer uses this connection, except that a database in memory is also read through
+    /// it.
     pub(super) conn: Arc<Mutex<Connection>>,
     pub(super) heartbeats: Arc<Heartbeats>,
     pub(super) bus: Arc<ChangeBus>,
@@ -50,32 +51,32 @@ pub(super) struct Shared {
 /// The state of the writing thread.
 #[derive(Debug)]
 pub(super) struct Writer {
-    shared: Shared,
-    /// None in memory.
+    shared: WriterShared,
+    /// `None` in memory.
     checkpoints: Option<Checkpoints>,
-    /// None in memory.
+    /// `None` in memory.
     files: Option<Files>,
-    /// When the files were last looked at.
+    /// The time of the last check of the files.
     checked: Instant,
-    memory: Memory,
-    next: Next,
-    /// Whether the last transaction failed, so that a full disk is reported once and not with
-    /// every attempt.
+    memory: WriterCache,
+    next: NextNumbers,
+    /// True if the last transaction failed, so that an outage is logged once and not for every
+    /// attempt.
     failing: bool,
 }
 
 impl Writer {
     pub(super) fn new(
-        shared: Shared,
+        shared: WriterShared,
         checkpoints: Option<Checkpoints>,
         files: Option<Files>,
-        next: Next,
+        next: NextNumbers,
     ) -> Self {
-        let (memory, checked) = (Memory::default(), Instant::now());
+        let (memory, checked) = (WriterCache::default(), Instant::now());
         Self { shared, checkpoints, files, checked, memory, next, failing: false }
     }
 
-    /// Serves until every sender is gone and the queue is empty.
+    /// Runs until all senders are gone and the queue is empty.
     pub(super) fn serve(mut self, mut jobs: mpsc::Receiver<Box<dyn Queued>>) {
         let mut held = None;
         while let Some(job) = held.take().or_else(|| jobs.blocking_recv()) {
@@ -121,7 +122,7 @@ impl Writer {
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::error!(%error, "the store cannot be written");
                 }
-                // What was first seen in this transaction is not stored after all.
+                // Cached data of the rolled-back transaction is not stored.
                 self.memory.forget();
                 for job in jobs {
                     job.reply(Err(error.clone()));
@@ -133,13 +134,13 @@ impl Writer {
         }
     }
 
-    /// All of them in one transaction: once it returns, they are durable. On an error nothing is
+    /// Runs the jobs in one transaction. After `Ok` they are durable; after an error nothing is
     /// written.
     fn commit(&mut self, conn: &mut Connection, jobs: &mut [Box<dyn Queued>]) -> Result<(), Fault> {
         self.check_files(jobs)?;
         let compares = jobs.iter().any(|job| job.compares_heartbeats());
         let heartbeats = compares.then(|| self.shared.heartbeats.lock());
-        // Rolls back when it is dropped, and so on every early return.
+        // Rolls back when it is dropped, including every early return.
         let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut batch = Batch {
             conn: &transaction,
@@ -158,13 +159,13 @@ impl Writer {
         for job in &mut *jobs {
             job.run(&mut batch)?;
         }
-        let Finished { swept, changes } = batch.finish(&self.shared.clock)?;
+        let AfterCommit { swept, changes } = batch.finish(&self.shared.clock)?;
         transaction.commit()?;
         for (writer, change) in changes {
             self.shared.bus.publish(writer, change);
         }
         if swept.any() {
-            // Their numbers may be gone with their last task.
+            // The numbers of removed owners are no longer valid.
             self.memory.names.forget();
         }
         Ok(())
@@ -172,8 +173,8 @@ impl Writer {
 }
 
 impl Writer {
-    /// Fails if what is written now could be found by nobody. Every probe looks, and so does every
-    /// write while they fail.
+    /// Fails if the files were removed or replaced, because no later start could find the data.
+    /// Checked every [`CHECK_FILES`], for every probe, and for every write while writes fail.
     fn check_files(&mut self, jobs: &[Box<dyn Queued>]) -> Result<(), Fault> {
         let Some(files) = &self.files else { return Ok(()) };
         let is_probe = jobs.iter().any(|job| job.is_probe());
@@ -185,16 +186,17 @@ impl Writer {
     }
 }
 
-/// Proof that a write succeeds.
+/// A job that checks that a write succeeds.
 #[derive(Debug)]
 pub(super) struct Probe;
 
 impl Work for Probe {
     type Answer = ();
 
-    /// Takes up some room, as any append would have to. While writes fail it takes up much, and new
-    /// bytes each time: what a failed append left behind would have room for a small or an equal one.
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
+    /// Writes some bytes, as any append would. While writes fail it writes many, with new content
+    /// each time: the space that a failed append left free would fit a small write, or an equal
+    /// one.
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         if batch.failing {
             run(batch.conn, sql::PUT_RANDOM_META, ["probe"])?;
             return Ok(Ok(()));
@@ -218,7 +220,7 @@ mod tests {
     use herald_protocol::{Seq, TaskState, Timestamp};
 
     use crate::store::{
-        Append, Cause, Dedup, Header, Key, Kind, MemberId, Owner, Run, StoreError, Version,
+        Append, Cause, Dedup, Header, Key, Kind, MemberId, Owner, Run, StoreError, TaskVersion,
     };
 
     use super::{
@@ -241,7 +243,7 @@ mod tests {
         let owner = Owner { tenant: "acme".into(), principal: "ann".into() };
         Append {
             key: Key { owner, task: task.into() },
-            expect: Version::new(expect, 0),
+            expect: TaskVersion::new(expect, 0),
             fence: None,
             writer: MemberId(1),
             header,
@@ -252,7 +254,7 @@ mod tests {
         }
     }
 
-    /// The outcomes of these appends, all in one transaction.
+    /// The results of these appends in one transaction.
     fn outcomes<const N: usize>(
         writer: &mut Writer,
         conn: &mut Connection,
@@ -274,10 +276,10 @@ mod tests {
     }
 
     #[test]
-    fn a_spoiled_task_fails_no_other_in_its_transaction() {
+    fn a_damaged_task_does_not_fail_other_appends_of_its_transaction() {
         let opened = open::memory().unwrap();
         let conn = Arc::new(Mutex::new(opened.conn));
-        let shared = Shared {
+        let shared = WriterShared {
             conn: Arc::clone(&conn),
             heartbeats: Arc::default(),
             clock: Clock::system(),
@@ -288,10 +290,10 @@ mod tests {
         let mut writer = Writer::new(shared, None, None, opened.next);
         let mut conn = conn.lock().unwrap();
         conn.execute("INSERT INTO members VALUES (?1, 0, '', '[]')", [MemberId(1).blob()]).unwrap();
-        assert_eq!(outcomes(&mut writer, &mut conn, [append("spoiled", 0, 1)]), [Ok(1)]);
+        assert_eq!(outcomes(&mut writer, &mut conn, [append("damaged", 0, 1)]), [Ok(1)]);
         conn.execute_batch("UPDATE tasks SET unread = 'x'; UPDATE dedup SET position = 77")
             .unwrap();
-        let appends = [append("spoiled", 1, 2), append("again", 0, 1), append("whole", 0, 3)];
+        let appends = [append("damaged", 1, 2), append("again", 0, 1), append("whole", 0, 3)];
         let refused = outcomes(&mut writer, &mut conn, appends);
         assert!(matches!(refused[0], Err(StoreError::Corrupt(_))), "{refused:?}");
         assert!(matches!(refused[1], Err(StoreError::Corrupt(_))), "{refused:?}");

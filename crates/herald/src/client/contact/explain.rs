@@ -86,7 +86,12 @@ impl Contact {
         if error.is_temporary() || error.status().is_some_and(|status| status >= 500) {
             fault.hint("the server has a fault; try again, or tell its operator")
         } else {
-            fault.hint("check the address; the URL or the file of a card works too")
+            match place {
+                Source::File(_) => fault.hint("check the path"),
+                Source::Below(_) | Source::At(_) | Source::Program(_) => {
+                    fault.hint("check the address; the URL or the file of a card works too")
+                }
+            }
         }
     }
 
@@ -98,7 +103,7 @@ impl Contact {
             return CliError::usage(fault.message()).hint(hint);
         }
         match fault.kind() {
-            CliErrorKind::AuthFailed => self.not_let_in(&client.card(), error, fault),
+            CliErrorKind::AuthFailed => self.auth_error(&client.card(), error, fault),
             CliErrorKind::Protocol(kind) => {
                 let advice = self.advice(kind, error);
                 fault.hint(advice)
@@ -116,7 +121,7 @@ impl Contact {
     }
 
     /// An error for a missing or insufficient credential.
-    fn not_let_in(&self, card: &AgentCard, error: &Error, fault: CliError) -> CliError {
+    fn auth_error(&self, card: &AgentCard, error: &Error, fault: CliError) -> CliError {
         let schemes = || card.security_schemes.values();
         if error.kind() == Some(ErrorKind::Forbidden) {
             let detail = error.protocol().and_then(|refusal| refusal.detail.as_ref());

@@ -85,7 +85,7 @@ fn listening(line: &str, port: u16) -> Option<String> {
     same.then_some(format!("socket:[{}]", fields.get(9)?))
 }
 
-/// Whether a process has one of these sockets open. Processes of other users cannot be inspected.
+/// True if a process has one of these sockets open. Processes of other users cannot be inspected.
 fn has_one_of(process: &Path, sockets: &[String]) -> bool {
     let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|target| {

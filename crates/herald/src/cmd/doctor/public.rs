@@ -29,7 +29,7 @@ pub(super) struct CardProbe {
     until: Option<Timestamp>,
 }
 
-/// Which certificates are accepted.
+/// The certificates that are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CertificatePolicy {
     /// Those that clients trust.
@@ -42,7 +42,7 @@ pub(super) enum CertificatePolicy {
 #[derive(Debug)]
 pub(super) struct ProbeError {
     seen: String,
-    /// Whether TLS failed.
+    /// True if TLS failed.
     tls: bool,
 }
 

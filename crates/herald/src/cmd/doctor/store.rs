@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use bytesize::ByteSize;
-use herald_engine::store::sqlite::{Form, Health, Inspection, OpenError, Sqlite};
+use herald_engine::store::sqlite::{Health, Inspection, OpenError, SchemaStatus, Sqlite};
 
 use crate::serve::settings::{ServerSettings, StoreKind};
 
@@ -37,7 +37,7 @@ pub(super) async fn check(
 }
 
 fn describe(path: &Path, inspection: &Inspection) -> Finding {
-    let Inspection { bytes, in_use, unclosed, form, tasks, newest: _, health } = inspection;
+    let Inspection { bytes, in_use, unclosed, schema, tasks, newest: _, health } = inspection;
     let mut seen = format!("{}: {tasks} tasks, {}", path.display(), ByteSize(*bytes));
     if *in_use {
         seen.push_str("; in use by a server");
@@ -45,12 +45,12 @@ fn describe(path: &Path, inspection: &Inspection) -> Finding {
     if *unclosed {
         seen.push_str("; the last server did not close it, the next start recovers it");
     }
-    if *form == Form::Older {
+    if *schema == SchemaStatus::Older {
         seen.push_str("; of an earlier version, the next start migrates it");
     }
     match health {
-        Health::Whole => Finding::ok(CHECK, seen),
-        Health::SoFar => {
+        Health::Intact => Finding::ok(CHECK, seen),
+        Health::IntactSoFar => {
             seen.push_str("; intact, as far as it was read");
             Finding::warn(CHECK, seen, "give the check more time with --timeout to read all of it")
         }

@@ -156,13 +156,14 @@ const EXPECTED: [(&str, &str, &str); 10] = [
 ];
 
 /// Examples for common keys.
-const EXAMPLES: [(&str, &str); 15] = [
+const EXAMPLES: [(&str, &str); 16] = [
     ("a2a_version", r#""1.0""#),
     ("allowed_roots", r#"["./repo"]"#),
     ("auth", r#"{ token = "env:NAME" }"#),
     ("command", r#"["wc", "-w"]"#),
     ("env", r#"{ LANG = "C.UTF-8" }"#),
     ("extensions", r#"[{ uri = "https://example.com/extension" }]"#),
+    ("host", r#""127.0.0.1""#),
     ("interfaces", r#"["jsonrpc", "http+json"]"#),
     ("parameters", "{ top_p = 0.9 }"),
     ("provider", r#"{ organization = "Example", url = "https://example.com" }"#),
@@ -188,7 +189,8 @@ fn plain(said: &str, hinted: bool) -> String {
     };
     let given = given.replace("missing field", "missing key").replace("sequence", "list");
     let expected = match expected {
-        "" => return given,
+        // An invalid number: the parser expects the end of the line.
+        "" | "nothing" => return given,
         "a nonzero usize" => "a number from 1 on",
         name if name.starts_with("struct ") => "a table",
         name => {
@@ -208,6 +210,15 @@ fn hint(said: &str, at: &str, key: Option<&str>) -> Option<String> {
         let key = unknown.split('`').nth(1)?;
         let section = home(key)?;
         return Some(format!("`{key}` belongs under {section}"));
+    }
+    if ["invalid float", "invalid integer", "invalid date"].iter().any(|one| said.starts_with(one))
+    {
+        let key = key?;
+        let example = EXAMPLES.iter().find(|(known, _)| *known == key).map(|(_, example)| *example);
+        return Some(example.map_or_else(
+            || "a text needs quotes".to_owned(),
+            |example| format!("write it like {key} = {example}"),
+        ));
     }
     let unquoted = said.starts_with("string values must be quoted");
     if !unquoted && !said.starts_with("invalid type") {

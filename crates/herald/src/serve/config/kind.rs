@@ -61,7 +61,7 @@ impl AgentKind {
         }
     }
 
-    /// Whether agents of this kind run a program.
+    /// True if agents of this kind run a program.
     pub(crate) fn runs_programs(self) -> bool {
         match self {
             Self::Exec | Self::Handler | Self::Coding(_) => true,

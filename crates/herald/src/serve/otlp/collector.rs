@@ -23,7 +23,7 @@ pub(super) struct Collector {
     connections: reqwest::Client,
     /// The runtime of the requests, since batches come from a thread without one.
     runtime: Handle,
-    /// Whether the last batch failed, so that a failure is logged once and not with every batch.
+    /// True if the last batch failed, so that a failure is logged once and not with every batch.
     failing: AtomicBool,
 }
 

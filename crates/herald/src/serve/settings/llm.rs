@@ -39,10 +39,12 @@ pub(super) fn agent(
 fn parameters(keys: &LlmSection, model: &str) -> Result<Parameters, KeyError> {
     let mut further = keys.parameters.clone();
     if let Some(own) = Parameters::OWN.iter().find(|own| further.contains_key(**own)) {
-        return Err(KeyError::new(
-            "parameters",
-            format!("parameters cannot contain {own:?}, which has a key of its own or is fixed"),
-        ));
+        let remedy = match *own {
+            "model" => "use the key of that name",
+            _ => "leave it out, because its value is fixed",
+        };
+        let said = format!("parameters cannot contain {own:?}: {remedy}");
+        return Err(KeyError::new("parameters", said));
     }
     let temperature = keys.temperature.and_then(Number::from_f64).map(Value::Number);
     let max_tokens = keys.max_tokens.map(|tokens| Value::Number(tokens.into()));

@@ -50,7 +50,9 @@ fn check_shell(text: &str, workdir: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let path = if word.contains('/') {
-        Path::new(".").join(workdir).join(word).to_string_lossy().into_owned()
+        // The components leave out repeated dots, as in `././run.sh`.
+        let path: PathBuf = Path::new(".").join(workdir).join(word).components().collect();
+        path.to_string_lossy().into_owned()
     } else {
         word.to_owned()
     };

@@ -13,7 +13,7 @@ use tokio::{signal::unix::Signal, time::sleep};
 
 use crate::{args::Serve, serve::config::FileConfig};
 
-/// How often the files are checked for changes.
+/// The interval at which the files are checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The files of a certificate and its key.

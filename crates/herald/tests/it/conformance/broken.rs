@@ -25,9 +25,9 @@ struct Asked {
     path: String,
     version: Option<String>,
     body: String,
-    /// Whether it came with a token.
+    /// True if it came with a token.
     trusted: bool,
-    /// How many came before it.
+    /// The number of requests before it.
     before: usize,
 }
 
@@ -48,7 +48,7 @@ struct Broken {
 }
 
 impl Asked {
-    /// Whether it calls this operation, by its method or its path.
+    /// True if it calls this operation, by its method or its path.
     fn calls(&self, method: &str, path: &str) -> bool {
         self.body.contains(&format!("\"method\":\"{method}\""))
             || self.path.split('?').next().is_some_and(|asked| asked.ends_with(path))
@@ -452,7 +452,7 @@ struct Proxy {
     client: reqwest::Client,
     broken: Option<&'static Broken>,
     seen: AtomicUsize,
-    /// How many calls, the card apart, had credentials.
+    /// The number of calls with credentials, apart from the card.
     trusted: AtomicUsize,
 }
 

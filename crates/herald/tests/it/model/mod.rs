@@ -70,7 +70,7 @@ struct Script {
     /// Steps of conversations that begin with a text: see [`Model::beside`].
     beside: Mutex<Vec<(String, VecDeque<Step>)>>,
     asked: Mutex<Vec<Asked>>,
-    /// How many callers disconnected during [`Step::Hang`].
+    /// The number of callers that disconnected during [`Step::Hang`].
     left: Mutex<usize>,
     going: Notify,
 }
@@ -147,7 +147,7 @@ impl Model {
         self.script.asked.lock().unwrap().clone()
     }
 
-    /// How many callers disconnected during [`Step::Hang`].
+    /// The number of callers that disconnected during [`Step::Hang`].
     pub(crate) fn left(&self) -> usize {
         *self.script.left.lock().unwrap()
     }

@@ -180,7 +180,7 @@ fn fault(status: &Status) -> Fault {
     }
 }
 
-/// What both generations have, in their own words: the text of a part, the parts of a message, the
+/// Accessors that both generations of the messages have: the text of a part, the parts of a message, the
 /// message of a status.
 macro_rules! messages {
     ($text:path, $content:ident, $parts:ident, $said:ident) => {

@@ -113,7 +113,7 @@ async fn a_broken_frame_is_refused_and_the_connection_lives() {
     for (body, status, says) in [
         (Vec::new(), "3", "five bytes"),
         (vec![0, 0], "3", "five bytes"),
-        (framed(0, good.len() + 1, &good), "3", "shorter than it says"),
+        (framed(0, good.len() + 1, &good), "3", "shorter than its declared length"),
         (framed(0, good.len() - 1, &good), "3", "more than one"),
         ([plain(&good), plain(&good)].concat(), "3", "more than one"),
         (framed(7, good.len(), &good), "3", "compressed"),
