@@ -185,10 +185,18 @@ impl Core {
         &self,
         key: &Key,
     ) -> Result<(Option<Stored>, Option<Reservation>), Error> {
-        let bytes = match self.store.load(key, None, LARGE as u64).await {
-            Err(StoreError::TooLarge(bytes)) => bytes,
-            read => return Ok((read.map_err(refuse)?.whole(), None)),
-        };
+        match self.store.load(key, None, LARGE as u64).await {
+            // On the heap, because every read would otherwise be as large as this one.
+            Err(StoreError::TooLarge(bytes)) => Box::pin(self.load_large(key, bytes)).await,
+            read => Ok((read.map_err(refuse)?.whole(), None)),
+        }
+    }
+
+    async fn load_large(
+        &self,
+        key: &Key,
+        bytes: u64,
+    ) -> Result<(Option<Stored>, Option<Reservation>), Error> {
         let needed = bytes.saturating_mul(BYTES_PER_READ_BYTE);
         if needed > self.settings.memory {
             let text = format!(

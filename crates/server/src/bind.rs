@@ -153,7 +153,7 @@ impl Exchange<'_> {
     }
 
     /// A response body that counts against the memory for responses until it is sent.
-    pub(crate) fn hold(&self, body: Bytes, caller: &Caller) -> Result<Bytes, Error> {
+    pub(crate) fn hold(&self, body: Vec<u8>, caller: &Caller) -> Result<Bytes, Error> {
         limits::hold(body, &self.shared.responses, || self.response_quota(caller))
     }
 

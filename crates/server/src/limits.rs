@@ -124,7 +124,7 @@ where
 /// peers do not read stay within the budget. A small one counts against its caller's quota once the pool
 /// of small ones is exhausted, so that callers who do not read theirs do not block the others.
 pub(crate) fn hold(
-    body: Bytes,
+    body: Vec<u8>,
     budget: &MemoryBudget,
     quota: impl FnOnce() -> Arc<Quota>,
 ) -> Result<Bytes, Error> {
@@ -138,9 +138,9 @@ pub(crate) fn hold(
 }
 
 /// Bytes that hold a reservation.
-pub(crate) fn held(bytes: Bytes, reservation: Reservation) -> Bytes {
+pub(crate) fn held(bytes: Vec<u8>, reservation: Reservation) -> Bytes {
     struct Held {
-        bytes: Bytes,
+        bytes: Vec<u8>,
         _reservation: Reservation,
     }
     impl AsRef<[u8]> for Held {
@@ -240,13 +240,13 @@ mod tests {
     fn responses_that_nobody_reads_do_not_pile_up() {
         let budget = MemoryBudget::for_responses(800 << 10, 4);
         let held = |body, payer| hold(body, &budget, || budget.quota(Payer::Connection(payer)));
-        let body = || Bytes::from(vec![b'x'; 120 << 10]);
+        let body = || vec![b'x'; 120 << 10];
         let first = held(body(), 1).unwrap();
         assert_eq!(first, body());
         let mut first = Pieces::new(first);
         assert_eq!(held(body(), 1).unwrap_err().kind, ErrorKind::Unavailable);
         assert!(held(body(), 2).is_ok(), "others have their own");
-        assert!(held(Bytes::from_static(b"small"), 1).is_ok());
+        assert!(held(b"small".to_vec(), 1).is_ok());
         let (mut pieces, mut count) = (vec![first.next().unwrap()], 1);
         while first.len() > budget::SMALL {
             pieces = vec![first.next().unwrap()];
@@ -267,7 +267,7 @@ mod tests {
     fn small_responses_are_counted_and_those_of_one_caller_block_no_other() {
         let budget = MemoryBudget::for_responses(64 * budget::SMALL, 4);
         let small = |payer| {
-            let body = Bytes::from(vec![b'x'; budget::SMALL]);
+            let body = vec![b'x'; budget::SMALL];
             hold(body, &budget, || budget.quota(Payer::Connection(payer)))
         };
         // An eighth of 64 is the pool of small ones, a fourth of the rest is the quota of a caller.

@@ -185,7 +185,7 @@ impl CallReply {
         if id.is_some() {
             out.push(b'}');
         }
-        exchange.hold(out.into(), caller).map(EncodedReply::Whole)
+        exchange.hold(out, caller).map(EncodedReply::Whole)
     }
 
     /// The reply as the message of a gRPC service, in its frame.

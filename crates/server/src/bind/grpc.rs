@@ -306,7 +306,7 @@ fn frame(out: &mut Vec<u8>, message: &[u8]) {
 }
 
 /// The body of a response with one message, in the message's own buffer.
-pub(crate) fn framed(mut message: Vec<u8>) -> Bytes {
+pub(crate) fn framed(mut message: Vec<u8>) -> Vec<u8> {
     let length = message.len();
     message.reserve_exact(PREFIX);
     message.resize(length + PREFIX, 0);
@@ -314,7 +314,7 @@ pub(crate) fn framed(mut message: Vec<u8>) -> Bytes {
     let length = u32::try_from(length).unwrap_or(u32::MAX);
     message[1..PREFIX].copy_from_slice(&length.to_be_bytes());
     message[0] = 0;
-    message.into()
+    message
 }
 
 fn respond(body: Body) -> Response<Body> {

@@ -164,7 +164,7 @@ impl FrameBuffer {
     fn take(&self) -> Bytes {
         let BufferedFrames { bytes, reservation } = std::mem::take(&mut *self.lock());
         match reservation {
-            Some(reservation) => limits::held(bytes.into(), reservation),
+            Some(reservation) => limits::held(bytes, reservation),
             None => bytes.into(),
         }
     }

@@ -24,8 +24,8 @@ use super::{
     members,
     open::{self, DirectoryLock},
     rows::{
-        Fault, Phase, entries, entry, first, int, log_bytes, readable, size, state, stored, text,
-        uint,
+        Fault, Phase, entries, entry, first, int, readable, size, state, stored, stored_within,
+        text, uint,
     },
     statements as sql,
 };
@@ -185,11 +185,7 @@ fn find(conn: &Connection, key: &Key, limit: u64) -> Result<Option<(i64, Stored)
     let mut find = conn.prepare_cached(sql::LOAD)?;
     let mut rows = find.query(names(key))?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let bytes = log_bytes(row)?;
-    if bytes > limit {
-        return Err(Fault(StoreError::TooLarge(bytes)));
-    }
-    stored(row).map(Some)
+    stored_within(row, limit).map(Some)
 }
 
 /// Reads the events after the snapshot, in the same transaction as the task itself.

@@ -128,6 +128,15 @@ pub(super) fn holder(run: &Run) -> Option<[u8; 16]> {
 /// the artifacts and `kept`. The events after the snapshot are not included. The second column is
 /// the id of the task.
 pub(super) fn stored(row: &Row<'_>) -> Result<(i64, Stored), Fault> {
+    stored_within(row, u64::MAX)
+}
+
+/// The same for a task whose log has at most `limit` bytes. The snapshot of a larger one is not read.
+pub(super) fn stored_within(row: &Row<'_>, limit: u64) -> Result<(i64, Stored), Fault> {
+    let bytes_of_log = uint(row.get(8)?);
+    if bytes_of_log > limit {
+        return Err(Fault(StoreError::TooLarge(bytes_of_log)));
+    }
     let header = Header {
         agent: AgentName::from(text(row, 2)?),
         context: ContextId::from(text(row, 3)?),
@@ -135,7 +144,7 @@ pub(super) fn stored(row: &Row<'_>) -> Result<(i64, Stored), Fault> {
         changed: Timestamp::from_millis(row.get(5)?),
         created: Timestamp::from_millis(row.get(6)?),
         hidden: row.get(7)?,
-        bytes: log_bytes(row)?,
+        bytes: bytes_of_log,
         run: Run { kept: count(row.get(20)?), ..read_run(row, 10)? },
     };
     let snapshot = match row.get::<_, Option<i64>>(15)? {
@@ -150,11 +159,6 @@ pub(super) fn stored(row: &Row<'_>) -> Result<(i64, Stored), Fault> {
     };
     let stored = Stored { header, head: uint(row.get(9)?), snapshot, since: Vec::new() };
     Ok((row.get(0)?, stored))
-}
-
-/// The bytes of a task's log, from the same columns as [`stored`].
-pub(super) fn log_bytes(row: &Row<'_>) -> Result<u64, Fault> {
-    Ok(uint(row.get(8)?))
 }
 
 /// The run state from five consecutive columns, without `kept`, which is in another column.

@@ -78,7 +78,7 @@ where
     match (method, known) {
         ("Check", true) => {
             let serving = Serving::now(&shared.readiness, &shared.engine).await;
-            Ok(respond(Body::trailed(framed(serving.encode()), success())))
+            Ok(respond(Body::trailed(framed(serving.encode()).into(), success())))
         }
         ("Check", false) => Err(GrpcFailure::Plain(NOT_FOUND, "unknown service")),
         (_, known) => {
