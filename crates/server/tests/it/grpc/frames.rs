@@ -116,7 +116,7 @@ async fn a_broken_frame_is_refused_and_the_connection_lives() {
         (framed(0, good.len() + 1, &good), "3", "shorter than its declared length"),
         (framed(0, good.len() - 1, &good), "3", "more than one"),
         ([plain(&good), plain(&good)].concat(), "3", "more than one"),
-        (framed(7, good.len(), &good), "3", "compressed"),
+        (framed(7, good.len(), &good), "3", "compression flag"),
         (framed(1, good.len(), &good), "12", "compressed"),
         (plain(&good[..good.len() - 1]), "3", "decode"),
         (plain(b"\xff\xff\xff\xff"), "3", "decode"),
