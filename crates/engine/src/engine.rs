@@ -174,6 +174,8 @@ impl Engine {
     pub async fn start_work(&self) -> Result<(), Error> {
         // The store has logged its error, and the first write tries again.
         let _ = self.core.member().await;
+        // A start on a damaged queue fails here, instead of leaving tasks that nobody ever claims.
+        self.core.store.agents_unserved().await.map_err(refuse)?;
         for runtime in self.core.registry.snapshot().iter() {
             Dispatcher::spawn(&self.core, Arc::clone(runtime));
         }

@@ -51,7 +51,11 @@ async fn cards_that_the_official_sdks_signed_are_verified_and_changed_ones_refus
         let client = required(card, keys).await.unwrap();
         let Verdict::Verified { key, form } = client.verdict() else { panic!() };
         assert!(["ES256", "ES384", "RS256", "PS256", "EdDSA", "js"].contains(&key.as_str()));
-        assert_eq!(form, SignedForm::WithoutEmpty, "the cards hold empty texts, which the SDKs drop");
+        assert_eq!(
+            form,
+            SignedForm::WithoutEmpty,
+            "the cards hold empty texts, which the SDKs drop"
+        );
     }
     type Change = fn(&mut Value);
     let changes: [Change; 7] = [
