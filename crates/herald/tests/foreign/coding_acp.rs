@@ -248,7 +248,7 @@ async fn a_program_without_the_protocol_fails_with_a_reason() {
         (r#"["sh", "-c", "read line; exit 3"]"#, "ended with exit code 3"),
         (
             r#"["sh", "-c", "read line; echo '{\"id\":1,\"result\":{\"protocolVersion\":9}}'; cat"]"#,
-            "speaks version 9",
+            "has version 9",
         ),
     ];
     for (command, reason) in programs {

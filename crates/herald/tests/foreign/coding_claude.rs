@@ -458,7 +458,7 @@ async fn it_works_as_the_agent_of_the_settings_and_as_no_other(cli: Cli) {
     assert_eq!(artifact(&done, "assistant-response"), "A plan.");
     let bench = Bench::start(cli, [text("No plan.")], "profile = \"plain\"").await;
     let failed = told(&bench.herald, "Hello").await;
-    assert_eq!(failure(&failed).0, "agent coder has no agent `plain` of its own");
+    assert_eq!(failure(&failed).0, "agent coder has no agent `plain`");
 }
 
 async fn a_message_is_no_command_and_reads_no_file(cli: Cli) {
