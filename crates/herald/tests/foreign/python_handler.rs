@@ -210,7 +210,7 @@ async fn a_violation_of_the_line_protocol_fails_its_own_turn_only() {
     let herald = Herald::start(steered("max_output = \"100KiB\"")).await;
     let other = begun(&herald, "hold other").await;
     for (text, what) in [
-        ("wrong", "agent steered wrote a line that is wrong"),
+        ("wrong", "agent steered wrote a line with invalid values"),
         ("canceled", "an agent cannot report this state"),
     ] {
         let fault = answer(&herald, text).await.unwrap_err();
@@ -285,7 +285,7 @@ async fn a_program_that_is_not_a_handler_is_reported_with_its_output() {
         ),
         (
             "print(\"{\\\"type\\\":\\\"hello\\\",\\\"protocol\\\":9}\", flush=True); input(); input()",
-            "agent steered speaks version 9 of the line protocol, and we 1",
+            "agent steered has version 9 of the line protocol, and 1 is needed",
         ),
     ] {
         let herald = Herald::start(python(program, "error_detail = \"message\"")).await;

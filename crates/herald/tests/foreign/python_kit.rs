@@ -51,10 +51,10 @@ async fn the_tck_of_the_a2a_project_is_run_from_its_directory() {
     let expected = [
         "CARD-1 must rest pass ",
         "HTTP-1 should rest fail an earlier test",
-        "PUSH-1 must grpc skip the TCK skips it",
+        "PUSH-1 must grpc skip skipped by the TCK",
         "SEND-1 must grpc pass ",
         "SEND-1 must jsonrpc fail no",
-        "SIGN-1 may rest skip it only stands in its list",
+        "SIGN-1 may rest skip the TCK has no test for it",
     ];
     assert_eq!(seen, expected);
     // A failed run without a reported failure is a failure.
