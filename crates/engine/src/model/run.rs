@@ -21,7 +21,7 @@ pub struct TaskVersion {
 /// Run state of a task: its unread messages, its current turn and the claim on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Run {
-    /// Messages that no turn has read, as the sequence numbers of their [`Kind::Received`] entries.
+    /// Messages that no turn has read, as the sequence numbers of their [`Kind::Received`](super::event::Kind::Received) entries.
     pub unread: Vec<Seq>,
     /// The sequence number of the message that the current or last turn answers; zero before the
     /// first turn.
