@@ -1,31 +1,85 @@
-//! Caller and route of a call: its owner, its scopes, and the endpoint that it used.
+//! Caller and route of a call: the identity behind it, its permissions, and the endpoint that it used.
+
+mod scopes;
 
 use std::{borrow::Cow, sync::Arc};
 
-use herald_protocol::{AgentName, Error, ErrorKind, Operation, TaskId, TenantId};
-
+use herald_protocol::{AgentName, Error, ErrorKind, Metadata, Operation, TaskId, TenantId};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::store::{Actor, Cause, Key, Owner};
 
+pub use scopes::{Scopes, UnknownScope};
+
 /// Authenticated caller. Only an authenticator creates one, and every call of the engine needs one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Caller {
-    owner: Owner,
-    scopes: Scopes,
-    /// Boxed, because every future of a request holds the caller. The id of the request and its binding, stored with the events that the request causes.
+    identity: Arc<Identity>,
+    /// The owner for whom an administrator acts. Boxed, because it is rare.
+    acting_for: Option<Box<Owner>>,
+    /// The id of the request and its binding, stored with the events that the request causes. Boxed,
+    /// because every future of a request holds the caller.
     request: Option<Box<(Uuid, &'static str)>>,
 }
 
-/// Operations that a caller's credentials allow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scopes {
-    /// Send messages.
-    pub send: bool,
-    /// Read and follow tasks.
-    pub read: bool,
-    /// Cancel tasks.
-    pub cancel: bool,
+/// The result of authentication: a principal, its permissions, and the credential that proved it. All
+/// calls with one credential share it.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The tenant and the principal, who own the tasks that the caller creates.
+    pub owner: Owner,
+    /// The operations that the credential allows.
+    pub scopes: Scopes,
+    /// The agents that the credential allows; `None` is all.
+    pub agents: Option<Vec<AgentName>>,
+    /// The skills that the credential allows; `None` is all. A message of a limited caller must name
+    /// one of them in `metadata.skill`.
+    pub skills: Option<Vec<String>>,
+    /// The tasks that the caller sees.
+    pub visibility: Visibility,
+    /// The credential.
+    pub credential: Credential,
+    /// The end of the credential.
+    pub validity: Validity,
+}
+
+/// The tasks that a caller sees, beside those that it owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Visibility {
+    /// No others.
+    #[default]
+    Owner,
+    /// Those of all principals of its tenant.
+    Tenant,
+}
+
+/// The kind of a credential, and its id if it has one, for logs and limits.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Credential {
+    /// None: the server needs no credentials.
+    #[default]
+    Anonymous,
+    /// A bearer token of the configuration.
+    Token,
+    /// An API key of the store.
+    ApiKey(Arc<str>),
+    /// A JSON web token.
+    Jwt,
+    /// A client certificate.
+    Certificate,
+    /// The token that the server keeps in its data directory.
+    Operator,
+}
+
+/// The end of a credential: a time, a revocation, or neither.
+#[derive(Debug, Clone, Default)]
+pub struct Validity {
+    /// The end by the clock.
+    pub expires: Option<Instant>,
+    /// Cancelled when the credential is revoked.
+    pub revoked: Option<CancellationToken>,
 }
 
 /// Endpoint that a call used, and the extensions that it named.
@@ -45,43 +99,106 @@ impl AgentRoute {
     }
 }
 
-impl Scopes {
-    /// All scopes.
-    pub const ALL: Self = Self { send: true, read: true, cancel: true };
-
-    /// No scopes.
-    pub const NONE: Self = Self { send: false, read: false, cancel: false };
-
-    /// The scope that an operation needs and these scopes lack.
-    fn lacking(self, operation: Operation) -> Option<&'static str> {
-        let (send, read) = ((self.send, "send"), (self.read, "read"));
-        let needed = match operation {
-            Operation::SendMessage | Operation::SendStreamingMessage => [send; 2],
-            Operation::CancelTask => [(self.cancel, "cancel"); 2],
-            Operation::GetTask
-            | Operation::ListTasks
-            | Operation::SubscribeToTask
-            | Operation::GetTaskPushNotificationConfig
-            | Operation::ListTaskPushNotificationConfigs
-            | Operation::GetExtendedAgentCard => [read; 2],
-            Operation::CreateTaskPushNotificationConfig
-            | Operation::DeleteTaskPushNotificationConfig => [send, read],
+impl Validity {
+    /// Waits until the credential has ended, for ever if it has no end. The error is for the caller.
+    pub async fn ended(&self) -> Error {
+        let expired = async {
+            match self.expires {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
         };
-        needed.into_iter().find(|(given, _)| !given).map(|(_, name)| name)
+        let revoked = async {
+            match &self.revoked {
+                Some(revoked) => revoked.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        let text = tokio::select! {
+            () = expired => "the credentials have expired; authenticate again",
+            () = revoked => "the credentials were revoked; use others",
+        };
+        Error::new(ErrorKind::Unauthenticated, text)
+    }
+
+    /// The result of `work`, or an error if the credential ends first.
+    pub(crate) async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        if !self.is_limited() {
+            return work.await;
+        }
+        tokio::select! {
+            biased;
+            error = self.ended() => Err(error),
+            done = work => done,
+        }
+    }
+
+    /// True if the credential can end.
+    pub fn is_limited(&self) -> bool {
+        self.expires.is_some() || self.revoked.is_some()
+    }
+
+    /// True if the credential has ended.
+    pub fn is_over(&self) -> bool {
+        self.expires.is_some_and(|at| at <= Instant::now())
+            || self.revoked.as_ref().is_some_and(CancellationToken::is_cancelled)
+    }
+}
+
+impl Identity {
+    /// The identity of a principal that may use every agent and sees its own tasks.
+    pub fn new(tenant: TenantId, principal: impl Into<Arc<str>>, scopes: Scopes) -> Self {
+        Self {
+            owner: Owner { tenant, principal: principal.into() },
+            scopes,
+            agents: None,
+            skills: None,
+            visibility: Visibility::default(),
+            credential: Credential::default(),
+            validity: Validity::default(),
+        }
+    }
+}
+
+impl From<Arc<Identity>> for Caller {
+    fn from(identity: Arc<Identity>) -> Self {
+        Self { identity, acting_for: None, request: None }
     }
 }
 
 impl Caller {
     /// A caller with credentials.
     pub fn new(tenant: TenantId, principal: impl Into<Arc<str>>, scopes: Scopes) -> Self {
-        let owner = Owner { tenant, principal: principal.into() };
-        Self { owner, scopes, request: None }
+        Arc::new(Identity::new(tenant, principal, scopes)).into()
     }
 
     /// A caller of a server without authentication. Its tenant only separates names; it protects
     /// nothing.
     pub fn anonymous(tenant: TenantId) -> Self {
         Self::new(tenant, Arc::default(), Scopes::ALL)
+    }
+
+    /// The caller of a request that names a tenant. Credentials must belong to that tenant; without
+    /// credentials the tenant is a plain namespace.
+    pub fn in_tenant(&self, tenant: &TenantId) -> Result<Self, Error> {
+        if *tenant == self.owner().tenant {
+            return Ok(self.clone());
+        }
+        if !self.is_anonymous() {
+            let text = "permission denied: the credentials belong to another tenant";
+            return Err(Error::new(ErrorKind::Forbidden, text));
+        }
+        Ok(Self { request: self.request.clone(), ..Self::anonymous(tenant.clone()) })
+    }
+
+    /// The same caller acting for another owner, whose tasks the ordinary operations then name. Needs
+    /// the scope `admin`. Its writes name the administrator as their cause.
+    pub fn for_owner(&self, owner: Owner) -> Result<Self, Error> {
+        self.require(Scopes::ADMIN, "acting for another owner")?;
+        Ok(Self { acting_for: Some(Box::new(owner)), ..self.clone() })
     }
 
     /// Adds the id of the request and its binding, which are stored with the events that the
@@ -94,32 +211,92 @@ impl Caller {
     /// The cause of the caller's writes.
     pub(crate) fn cause(&self) -> Cause {
         let (request, binding) = self.request.as_deref().copied().unzip();
+        let actor = match self.acting_for {
+            Some(_) => Actor::Operator(Arc::clone(&self.identity.owner.principal)),
+            None => Actor::Caller,
+        };
         Cause {
-            actor: Actor::Caller,
+            actor,
             request: request.map(|id| id.to_string().into()),
             binding: binding.map(Cow::Borrowed),
         }
     }
 
-    /// The owner of the caller's tasks.
+    /// The identity behind the call.
+    pub fn identity(&self) -> &Arc<Identity> {
+        &self.identity
+    }
+
+    /// The owner of the tasks that the call names.
     pub fn owner(&self) -> &Owner {
-        &self.owner
+        self.acting_for.as_deref().unwrap_or(&self.identity.owner)
     }
 
     /// True if the caller has no credentials. All such callers of a tenant are the same owner.
     pub fn is_anonymous(&self) -> bool {
-        self.owner.principal.is_empty()
+        self.identity.credential == Credential::Anonymous && self.owner().principal.is_empty()
     }
 
     /// The key of one of the caller's tasks.
     pub(crate) fn key(&self, task: TaskId) -> Key {
-        Key { owner: self.owner.clone(), task }
+        Key { owner: self.owner().clone(), task }
     }
 
-    /// Refuses an operation that the caller's credentials do not allow.
-    pub(crate) fn authorise(&self, operation: Operation) -> Result<(), Error> {
-        let Some(scope) = self.scopes.lacking(operation) else { return Ok(()) };
-        let text = format!("these credentials do not allow {}", operation.name());
+    /// True if the credentials allow the agent.
+    pub fn may_use(&self, agent: &AgentName) -> bool {
+        self.identity.agents.as_ref().is_none_or(|agents| agents.contains(agent))
+    }
+
+    /// Refuses an operation on a route that the credentials do not allow.
+    pub(crate) fn authorise(&self, operation: Operation, route: &AgentRoute) -> Result<(), Error> {
+        self.require(Scopes::of(operation), operation.name())?;
+        match &route.agent {
+            Some(agent) => self.require_agent(agent),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses an agent that the credentials do not allow.
+    pub(crate) fn require_agent(&self, agent: &AgentName) -> Result<(), Error> {
+        if self.may_use(agent) {
+            return Ok(());
+        }
+        let text = format!("permission denied: these credentials do not allow the agent {agent}");
+        Err(Error::new(ErrorKind::Forbidden, text).with("agent", agent))
+    }
+
+    /// Refuses a message that names no skill which the credentials allow.
+    pub(crate) fn require_skill(&self, metadata: Option<&Metadata>) -> Result<(), Error> {
+        let Some(skills) = &self.identity.skills else { return Ok(()) };
+        let named: Option<String> = metadata.and_then(|metadata| metadata.get("skill"));
+        if named.is_some_and(|named| skills.contains(&named)) {
+            return Ok(());
+        }
+        let text = "permission denied: these credentials are limited to some skills";
+        let hint = format!("name one in message.metadata.skill: {}", skills.join(", "));
+        Err(Error::new(ErrorKind::Forbidden, text).with("hint", hint))
+    }
+
+    /// The agent whose tasks a list or a feed of this caller covers; `None` is every agent. The root
+    /// endpoint covers one agent at most for a caller that is limited to some.
+    pub(crate) fn listed_agent(&self, route: &AgentRoute) -> Result<Option<AgentName>, Error> {
+        match (&route.agent, self.identity.agents.as_deref()) {
+            (Some(agent), _) => Ok(Some(agent.clone())),
+            (None, None) => Ok(None),
+            (None, Some([only])) => Ok(Some(only.clone())),
+            (None, Some(agents)) => {
+                let names: Vec<_> = agents.iter().map(AgentName::as_str).collect();
+                let text = "permission denied: these credentials are limited to some agents";
+                let hint = format!("use the endpoint /agents/NAME of one of: {}", names.join(", "));
+                Err(Error::new(ErrorKind::Forbidden, text).with("hint", hint))
+            }
+        }
+    }
+
+    /// Refuses an action that needs scopes which the credentials lack.
+    pub fn require(&self, needed: Scopes, action: &str) -> Result<(), Error> {
+        let Some(scope) = needed.first_missing_from(self.identity.scopes) else { return Ok(()) };
+        let text = format!("permission denied: these credentials do not allow {action}");
         Err(Error::new(ErrorKind::Forbidden, text)
             .with("scope", scope)
             .with("hint", format_args!("they need the scope {scope:?}")))

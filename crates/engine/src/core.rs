@@ -83,7 +83,7 @@ impl Core {
         id: TaskId,
     ) -> Result<Record, Error> {
         let found = self.find_any(&caller.key(id)).await?;
-        found.filter(|record| record.is_shown(route)).ok_or_else(Error::task_not_found)
+        found.filter(|record| record.is_shown(caller, route)).ok_or_else(Error::task_not_found)
     }
 
     /// A task by its key, including a hidden one.
@@ -294,8 +294,8 @@ impl Core {
 }
 
 impl Record {
-    /// True if the task is visible on this route.
-    pub(crate) fn is_shown(&self, route: &AgentRoute) -> bool {
-        !self.hidden && route.includes(&self.agent)
+    /// True if the caller sees the task on this route.
+    pub(crate) fn is_shown(&self, caller: &Caller, route: &AgentRoute) -> bool {
+        !self.hidden && route.includes(&self.agent) && caller.may_use(&self.agent)
     }
 }

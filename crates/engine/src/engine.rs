@@ -64,7 +64,7 @@ impl Engine {
     ) -> Result<Reply, Error> {
         let core = &self.core;
         let operation = request.operation();
-        caller.authorise(operation)?;
+        caller.authorise(operation, route)?;
         core.check_extensions(route)?;
         match request {
             Request::SendMessage(send) => {
@@ -77,7 +77,8 @@ impl Engine {
                 let wish = Wish::of(&send);
                 let accepted = Box::pin(accept(core, caller, route, send, operation)).await?;
                 drop(reservation);
-                accepted.stream(core, wish).await.map(Reply::Stream)
+                let events = accepted.stream(core, wish).await?;
+                Ok(Reply::Stream(events.valid_for(caller)))
             }
             Request::GetTask(get) => get::get(core, caller, route, get).await.map(Reply::Task),
             Request::ListTasks(list) => {
@@ -87,7 +88,8 @@ impl Engine {
                 cancel::cancel(core, caller, route, cancel).await.map(Reply::Task)
             }
             Request::SubscribeToTask(subscribe) => {
-                subscribe::subscribe(core, caller, route, subscribe).await.map(Reply::Stream)
+                let events = subscribe::subscribe(core, caller, route, subscribe).await?;
+                Ok(Reply::Stream(events.valid_for(caller)))
             }
             Request::CreateTaskPushNotificationConfig(_)
             | Request::GetTaskPushNotificationConfig(_)

@@ -39,7 +39,9 @@ pub use agents::{
     registry::RegistryError,
 };
 pub use builder::{BuildError, EngineBuilder};
-pub use caller::{AgentRoute, Caller, Scopes};
+pub use caller::{
+    AgentRoute, Caller, Credential, Identity, Scopes, UnknownScope, Validity, Visibility,
+};
 pub use clock::Clock;
 pub use core::BYTES_PER_READ_BYTE;
 pub use engine::Engine;

@@ -1,32 +1,32 @@
-//! Authentication of callers.
+//! Authentication of callers: a chain of authenticators, any one of which is enough.
 
+mod chain;
 mod token;
 
 use std::fmt;
 
 use async_trait::async_trait;
 use herald_engine::Caller;
-use herald_protocol::{Error, TenantId, security::SecurityScheme};
-use http::request::Parts;
+use herald_protocol::{Error, security::SecurityScheme};
+use http::{HeaderValue, request::Parts};
 
+pub(crate) use chain::Chain;
 pub use token::Tokens;
 pub(crate) use token::bearer;
 
-/// Authentication of a request: from its headers to a [`Caller`], which every call of the engine needs.
+/// Authentication by one kind of credential: from the head of a request to a [`Caller`], which every
+/// call of the engine needs.
 #[async_trait]
 pub trait Authenticate: fmt::Debug + Send + Sync + 'static {
-    /// The caller, by the headers alone. It is called before the body is read, without a tenant, and
-    /// again if the request names a tenant.
+    /// The caller, by the head of the request alone, before the body is read. `None` if the request
+    /// has no credential that this authenticator knows; the next one is asked then.
     ///
     /// An error of kind `Unauthenticated` becomes a 401 with the challenges of the schemes, one of
     /// kind `Forbidden` a 403.
-    async fn caller(&self, parts: &Parts, tenant: Option<&TenantId>) -> Result<Caller, Error>;
+    async fn authenticate(&self, parts: &Parts) -> Result<Option<Caller>, Error>;
 
-    /// The security schemes that the card declares; any one of them is enough. If there are none, no
-    /// credentials are needed.
-    fn schemes(&self) -> Vec<Scheme> {
-        Vec::new()
-    }
+    /// The security schemes that the card declares; any one of them is enough.
+    fn schemes(&self) -> Vec<Scheme>;
 }
 
 /// A security scheme.
@@ -36,17 +36,8 @@ pub struct Scheme {
     pub name: &'static str,
     /// Its description in the card.
     pub scheme: SecurityScheme,
-    /// The `WWW-Authenticate` of a refusal.
-    pub challenge: &'static str,
-}
-
-/// No authentication: all requests have the same caller, and the tenant is a plain namespace.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Open;
-
-#[async_trait]
-impl Authenticate for Open {
-    async fn caller(&self, _parts: &Parts, tenant: Option<&TenantId>) -> Result<Caller, Error> {
-        Ok(Caller::anonymous(tenant.cloned().unwrap_or_default()))
-    }
+    /// The `WWW-Authenticate` of a refusal, if the scheme has one.
+    pub challenge: Option<HeaderValue>,
+    /// The way to send the credential, for the message of a refusal: `Authorization: Bearer TOKEN`.
+    pub usage: &'static str,
 }

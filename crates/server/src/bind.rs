@@ -23,7 +23,7 @@ use herald_engine::{
     budget::{Payer, Quota, Reservation},
 };
 use herald_protocol::{
-    AgentName, Dialect, Error, ErrorKind, Operation, TenantId, TraceContext, Version,
+    AgentName, Dialect, Error, ErrorKind, Operation, TraceContext, Version,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER, extensions},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
@@ -142,8 +142,8 @@ impl Exchange<'_> {
     }
 
     /// Authenticates the caller by the headers alone.
-    pub(crate) async fn caller(&self, tenant: Option<&TenantId>) -> Result<Caller, Error> {
-        let caller = self.shared.auth.caller(self.parts, tenant).await?;
+    pub(crate) async fn caller(&self) -> Result<Caller, Error> {
+        let caller = self.shared.auth.caller(self.parts).await?;
         Ok(caller.with_request(self.id, self.binding.name()))
     }
 
@@ -242,9 +242,8 @@ impl Exchange<'_> {
     /// Adds the headers of an error: the challenge and the retry delay.
     pub(crate) fn mark(&self, headers: &mut HeaderMap, kind: ErrorKind) {
         if kind == ErrorKind::Unauthenticated {
-            for scheme in self.shared.auth.schemes() {
-                let challenge = HeaderValue::from_static(scheme.challenge);
-                headers.append(header::WWW_AUTHENTICATE, challenge);
+            for challenge in self.shared.auth.challenges() {
+                headers.append(header::WWW_AUTHENTICATE, challenge.clone());
             }
         }
         if kind.is_temporary() {

@@ -9,7 +9,7 @@ use http::{Uri, uri::Authority};
 use tokio::sync::Semaphore;
 
 use crate::{
-    auth::{Authenticate, Open, Tokens},
+    auth::{Authenticate, Chain, Tokens},
     card,
     config::{CardInterface, Config, MetricsAccess},
     guard::Guard,
@@ -28,7 +28,7 @@ const FULL_QUOTAS: usize = 4;
 pub struct ServerBuilder {
     engine: Engine,
     config: Config,
-    auth: Option<Arc<dyn Authenticate>>,
+    auth: Vec<Arc<dyn Authenticate>>,
     tls: Option<Tls>,
 }
 
@@ -50,9 +50,6 @@ pub enum ServerBuildError {
     /// Two tokens are the same.
     #[error("the tokens of {0:?} and {1:?} are the same")]
     SameToken(String, String),
-    /// Tokens are configured beside another authenticator, which ignores them.
-    #[error("tokens are configured, but another authenticator is in use")]
-    UnusedTokens,
     /// Only older versions that are supported can be switched off.
     #[error("A2A {0} cannot be switched off; supported older versions can: {1}")]
     SwitchedOff(Version, String),
@@ -69,7 +66,7 @@ pub enum ServerBuildError {
 
 impl ServerBuilder {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, config: Config::default(), auth: None, tls: None }
+        Self { engine, config: Config::default(), auth: Vec::new(), tls: None }
     }
 
     /// Sets the configuration.
@@ -79,10 +76,11 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the authenticator, in place of the tokens of the configuration.
+    /// Adds an authenticator, as an alternative to the earlier ones and to the tokens of the
+    /// configuration.
     #[must_use]
     pub fn authenticate(mut self, auth: impl Authenticate) -> Self {
-        self.auth = Some(Arc::new(auth));
+        self.auth.push(Arc::new(auth));
         self
     }
 
@@ -95,15 +93,13 @@ impl ServerBuilder {
 
     /// Validates the configuration and builds the server.
     pub fn build(self) -> Result<Server, ServerBuildError> {
-        let Self { engine, config, auth, tls } = self;
+        let Self { engine, config, mut auth, tls } = self;
         check(&config)?;
         let public = config.public_url.as_deref().map(public_url).transpose()?;
-        let auth: Arc<dyn Authenticate> = match (auth, config.tokens.is_empty()) {
-            (Some(auth), true) => auth,
-            (Some(_), false) => return Err(ServerBuildError::UnusedTokens),
-            (None, false) => Arc::new(Tokens::new(&config.tokens)),
-            (None, true) => Arc::new(Open),
-        };
+        if !config.tokens.is_empty() {
+            auth.insert(0, Arc::new(Tokens::new(&config.tokens)));
+        }
+        let auth = Chain::new(auth);
         let origin = public.as_ref().map(|(_, origin, _)| origin.clone());
         let authority = public.as_ref().map(|(_, _, authority)| authority);
         let guard = Guard::new(&config, authority, origin);

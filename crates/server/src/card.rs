@@ -52,8 +52,8 @@ pub(crate) fn build(
         },
         security_requirements: requirements.collect(),
         security_schemes: schemes
-            .into_iter()
-            .map(|scheme| (scheme.name.to_owned(), scheme.scheme))
+            .iter()
+            .map(|scheme| (scheme.name.to_owned(), scheme.scheme.clone()))
             .collect(),
         default_input_modes: profile.input_modes.clone(),
         default_output_modes: profile.output_modes.clone(),

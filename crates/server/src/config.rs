@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use herald_engine::Scopes;
+use herald_engine::{Scopes, Visibility};
 use herald_protocol::{AgentName, MissingVersion, TenantId, Version, card::AgentProvider};
 
 /// The configuration of a server.
@@ -128,7 +128,7 @@ pub enum MetricsAccess {
 }
 
 /// A bearer token and its caller.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Token {
     /// The secret.
     pub secret: String,
@@ -138,6 +138,12 @@ pub struct Token {
     pub principal: String,
     /// The scopes of the caller.
     pub scopes: Scopes,
+    /// The agents that the caller may use; `None` is all.
+    pub agents: Option<Vec<AgentName>>,
+    /// The skills that the caller may use; `None` is all.
+    pub skills: Option<Vec<String>>,
+    /// The tasks that the caller sees.
+    pub visibility: Visibility,
 }
 
 impl Config {

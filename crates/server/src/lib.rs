@@ -27,7 +27,7 @@ mod socket;
 pub mod tls;
 mod trace;
 
-pub use auth::{Authenticate, Open, Tokens};
+pub use auth::{Authenticate, Scheme, Tokens};
 pub use body::Body;
 pub use builder::{ServerBuildError, ServerBuilder};
 pub use config::{CardInterface, Config, Limits, MetricsAccess, SwitchedOff, Timeouts, Token};

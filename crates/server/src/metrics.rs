@@ -227,7 +227,7 @@ fn refused(shared: &Shared, parts: &Parts, ingress: Ingress) -> Option<Response<
             };
             // Behind a proxy all requests come from loopback, and a server with tokens may be behind
             // one.
-            if near && shared.auth.schemes().is_empty() {
+            if near && shared.auth.is_open() {
                 return None;
             }
             let text = "permission denied: without a token, metrics are served on loopback only, and \

@@ -51,7 +51,7 @@ impl Server {
         stop: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let bound = listener.local_addr().map_err(ServeError::Listener)?;
-        let open = self.shared.auth.schemes().is_empty() && !self.shared.config.open_to_network;
+        let open = self.shared.auth.is_open() && !self.shared.config.open_to_network;
         if open && !bound.ip().to_canonical().is_loopback() {
             return Err(ServeError::Open(bound));
         }

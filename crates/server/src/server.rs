@@ -19,7 +19,7 @@ use tracing::{Span, field::Empty};
 use uuid::Uuid;
 
 use crate::{
-    auth::Authenticate,
+    auth::Chain,
     bind::{Binding, Exchange, events, grpc, jsonrpc, rest, ws},
     body::Body,
     builder::ServerBuilder,
@@ -53,7 +53,7 @@ pub struct Server {
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) config: Config,
-    pub(crate) auth: Arc<dyn Authenticate>,
+    pub(crate) auth: Chain,
     pub(crate) tls: Option<Tls>,
     pub(crate) guard: Guard,
     pub(crate) streams: KeyedLimit<Owner>,
@@ -312,11 +312,8 @@ impl Shared {
 
     /// A curl command that calls the agent whose endpoints are below `base`.
     pub(crate) fn curl(&self, base: &str) -> String {
-        let credentials = if self.auth.schemes().is_empty() {
-            ""
-        } else {
-            " -H \"Authorization: Bearer $HERALD_TOKEN\""
-        };
+        let credentials =
+            if self.auth.is_open() { "" } else { " -H \"Authorization: Bearer $HERALD_TOKEN\"" };
         format!(
             "curl -s {base}/a2a/jsonrpc -H 'A2A-Version: 1.0' -H 'Content-Type: application/json'\
              {credentials} -d '{}'",

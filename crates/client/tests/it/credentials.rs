@@ -138,6 +138,7 @@ async fn herald_lets_a_token_in_and_nobody_else_over_every_binding_and_version()
         tenant: "acme".into(),
         principal: "ci".into(),
         scopes: Scopes::ALL,
+        ..Token::default()
     };
     let hub = Hub::with(Config { tokens: vec![token], ..Config::default() }).await;
     for (binding, version) in EVERY_WAY {

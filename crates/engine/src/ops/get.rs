@@ -22,13 +22,15 @@ pub(crate) async fn get(
 ) -> Result<TaskJson, Error> {
     let key = caller.key(get.id);
     if let Some(cached) = core.cache.peek(&key) {
-        let record = core.record(&cached).await?.filter(|record| record.is_shown(route));
+        let record = core.record(&cached).await?.filter(|record| record.is_shown(caller, route));
         let record = record.ok_or_else(Error::task_not_found)?;
         return Ok(TaskJson::of(record, &cached, get.history_length));
     }
     let (stored, _reservation) = core.load(&key).await?;
-    let stored =
-        stored.filter(|stored| !stored.header.hidden && route.includes(&stored.header.agent));
+    let stored = stored.filter(|stored| {
+        let agent = &stored.header.agent;
+        !stored.header.hidden && route.includes(agent) && caller.may_use(agent)
+    });
     let mut stored = stored.ok_or_else(Error::task_not_found)?;
     let whole =
         stored.snapshot.take_if(|last| get.history_length.is_none() && last.seq == stored.head);

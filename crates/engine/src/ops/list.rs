@@ -25,7 +25,7 @@ pub(crate) async fn list(
     let artifacts = list.include_artifacts.unwrap_or(false);
     let mut query = ListQuery {
         scope: Scope::Own(caller.owner().clone()),
-        agent: route.agent.clone(),
+        agent: caller.listed_agent(route)?,
         context: list.context_id.filter(|context| !context.is_empty()),
         state: (list.status != TaskState::Unspecified).then_some(list.status),
         since: list.status_timestamp_after,

@@ -148,6 +148,8 @@ pub(crate) async fn accept(
         Some(record) => &record.agent,
         None => route.agent.as_ref().unwrap_or(&default.profile.name),
     };
+    caller.require_agent(agent)?;
+    caller.require_skill(send.message.metadata.as_ref())?;
     let runtime = core.runtime(agent)?;
     let is_answer = existing.as_ref().is_some_and(|record| record.state().is_interrupted());
     check_message(&runtime.profile, &send, is_answer)?;
@@ -267,7 +269,7 @@ async fn continued(
     if let Some(task) = &send.own_task {
         let found = core.find_any(&caller.key(task.clone())).await?;
         return match found {
-            Some(record) if !record.is_shown(route) => Err(taken()),
+            Some(record) if !record.is_shown(caller, route) => Err(taken()),
             Some(_) | None => Ok(found),
         };
     }

@@ -7,7 +7,7 @@ use herald_protocol::{ArtifactId, Error, Operation, TaskId};
 
 use crate::{
     budget::{Quota, Reservation, SMALL},
-    caller::{AgentRoute, Caller},
+    caller::{AgentRoute, Caller, Validity},
     codec,
     core::Core,
     fault::refuse,
@@ -54,6 +54,8 @@ pub struct Feed {
     ready: VecDeque<FeedEntry>,
     /// The quota that large items count against.
     quota: Option<Arc<Quota>>,
+    /// The validity of the reader's credential.
+    validity: Validity,
     waker: OwnerWaker,
 }
 
@@ -67,7 +69,7 @@ impl Feed {
         tasks: Vec<TaskId>,
         after: Option<Position>,
     ) -> Result<Self, Error> {
-        caller.authorise(Operation::SubscribeToTask)?;
+        caller.authorise(Operation::SubscribeToTask, route)?;
         core.check_extensions(route)?;
         if let Some(agent) = &route.agent {
             core.check_streaming(agent)?;
@@ -75,7 +77,7 @@ impl Feed {
         for task in &tasks {
             core.find(caller, route, task.clone()).await?;
         }
-        let (owner, agent) = (caller.owner().clone(), route.agent.clone());
+        let (owner, agent) = (caller.owner().clone(), caller.listed_agent(route)?);
         let waker = core.wakers.subscribe(owner.clone());
         let mut query =
             FeedQuery { scope: Scope::Own(owner), agent, tasks, after: None, limit: PAGE };
@@ -87,7 +89,8 @@ impl Feed {
         let cursor = after.unwrap_or(head);
         query.after = Some(cursor);
         let (ready, quota) = (VecDeque::new(), None);
-        Ok(Self { core: Arc::clone(core), query, cursor, end: head, ready, quota, waker })
+        let (core, validity) = (Arc::clone(core), caller.identity().validity.clone());
+        Ok(Self { core, query, cursor, end: head, ready, quota, validity, waker })
     }
 
     /// Counts large items against this quota. The reader waits while it is exhausted, and holds no item
@@ -115,6 +118,10 @@ impl Feed {
     ///
     /// Cancel safe: the next call continues where a dropped one was.
     pub async fn next(&mut self) -> Result<Option<FeedItem>, Error> {
+        self.validity.clone().within(self.read_next()).await
+    }
+
+    async fn read_next(&mut self) -> Result<Option<FeedItem>, Error> {
         let mut reservation = None;
         loop {
             let size = self.ready.front().map_or(0, |entry| entry.entry.body.len());

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::{
     budget::{Quota, Reservation, SMALL},
     cache::CachedTask,
+    caller::{Caller, Validity},
     codec,
     core::Core,
     fault::refuse,
@@ -60,6 +61,8 @@ pub struct Subscription {
     ready: VecDeque<Entry>,
     /// The quota that large items count against.
     quota: Option<Arc<Quota>>,
+    /// The validity of the reader's credential, if that can end.
+    validity: Option<Validity>,
     /// True if the bodies of the entries are not needed.
     discards: bool,
     done: bool,
@@ -99,9 +102,17 @@ impl Subscription {
             direct: false,
             ready,
             quota: None,
+            validity: None,
             discards: false,
             done: false,
         }
+    }
+
+    /// Ends the stream with an error when the caller's credential ends.
+    pub(crate) fn valid_for(mut self, caller: &Caller) -> Self {
+        let validity = &caller.identity().validity;
+        self.validity = validity.is_limited().then(|| validity.clone());
+        self
     }
 
     /// Counts large items against this quota. The reader waits while it is exhausted, and holds no item
@@ -159,6 +170,13 @@ impl Subscription {
     ///
     /// Cancel safe: the next call continues where a dropped one was.
     pub async fn next(&mut self) -> Result<Option<Item>, Error> {
+        match self.validity.clone() {
+            Some(validity) => validity.within(self.read_next()).await,
+            None => self.read_next().await,
+        }
+    }
+
+    async fn read_next(&mut self) -> Result<Option<Item>, Error> {
         if let Some(first) = &self.first {
             let (body, reservation) = match first {
                 First::Task(body) => (body.clone(), None),

@@ -19,6 +19,7 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
+use herald_engine::{Scopes, Visibility};
 use herald_protocol::Version;
 use schemars::{JsonSchema, Schema};
 use serde::{
@@ -164,6 +165,8 @@ pub(crate) enum RepeatedCancel {
 pub(crate) struct AuthSection {
     /// `false` accepts calls without credentials, also off loopback.
     pub(crate) required: Option<bool>,
+    /// The tasks that callers see.
+    pub(crate) visibility: VisibilityKey,
     pub(crate) tokens: Vec<TokenSection>,
 }
 
@@ -173,16 +176,41 @@ pub(crate) struct TokenSection {
     pub(crate) token: SecretValue,
     pub(crate) tenant: String,
     pub(crate) principal: String,
-    #[serde(default = "all_scopes")]
-    pub(crate) scopes: Vec<Scope>,
+    /// The operations that the token allows; by default those of an ordinary caller.
+    #[serde(default)]
+    pub(crate) scopes: Option<Vec<ScopeKey>>,
+    /// The agents that the token allows; by default all.
+    #[serde(default)]
+    pub(crate) agents: Option<Vec<String>>,
+    /// The skills that the token allows; by default all.
+    #[serde(default)]
+    pub(crate) skills: Option<Vec<String>>,
+    /// The tasks that the caller sees, in place of `[auth] visibility`.
+    #[serde(default)]
+    pub(crate) visibility: Option<VisibilityKey>,
 }
 
+/// A scope, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Scope {
+pub(crate) enum ScopeKey {
     Send,
     Read,
     Cancel,
+    Push,
+    Register,
+    Work,
+    Inspect,
+    Admin,
+}
+
+/// The tasks that a caller sees: its own, or those of its tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum VisibilityKey {
+    #[default]
+    Owner,
+    Tenant,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -283,10 +311,6 @@ fn unread<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AgentSection
     Vec::<IgnoredAny>::deserialize(deserializer).map(|_| Vec::new())
 }
 
-fn all_scopes() -> Vec<Scope> {
-    vec![Scope::Send, Scope::Read, Scope::Cancel]
-}
-
 /// A value of the corresponding flag.
 fn choice<'de, D: Deserializer<'de>, T: ValueEnum>(deserializer: D) -> Result<Option<T>, D::Error> {
     chosen(&String::deserialize(deserializer)?).map(Some)
@@ -316,6 +340,30 @@ fn interfaces<'de, D: Deserializer<'de>>(
         return Err(de::Error::custom("a card must list at least one interface"));
     }
     Ok(Some(interfaces))
+}
+
+impl From<ScopeKey> for Scopes {
+    fn from(key: ScopeKey) -> Self {
+        match key {
+            ScopeKey::Send => Self::SEND,
+            ScopeKey::Read => Self::READ,
+            ScopeKey::Cancel => Self::CANCEL,
+            ScopeKey::Push => Self::PUSH,
+            ScopeKey::Register => Self::REGISTER,
+            ScopeKey::Work => Self::WORK,
+            ScopeKey::Inspect => Self::INSPECT,
+            ScopeKey::Admin => Self::ADMIN,
+        }
+    }
+}
+
+impl From<VisibilityKey> for Visibility {
+    fn from(key: VisibilityKey) -> Self {
+        match key {
+            VisibilityKey::Owner => Self::Owner,
+            VisibilityKey::Tenant => Self::Tenant,
+        }
+    }
 }
 
 impl SecretValue {

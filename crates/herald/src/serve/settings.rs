@@ -31,7 +31,7 @@ use crate::{
     args::{LogFormat, LogLevel, Serve, TransportArg},
     serve::config::{
         AgentKind, AgentSection, ConfigError, ConformanceSection, Dialects, FileConfig, KeyError,
-        KindSection, MissingVersionKey, OtherwiseKey, RepeatedCancel, Scope, TimeSpan,
+        KindSection, MissingVersionKey, OtherwiseKey, RepeatedCancel, TimeSpan,
     },
 };
 
@@ -396,11 +396,16 @@ fn tokens(config: &FileConfig, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
             secret: section.token.0.clone(),
             tenant: TenantId::new(section.tenant.as_str()),
             principal: section.principal.clone(),
-            scopes: Scopes {
-                send: section.scopes.contains(&Scope::Send),
-                read: section.scopes.contains(&Scope::Read),
-                cancel: section.scopes.contains(&Scope::Cancel),
+            scopes: match &section.scopes {
+                Some(scopes) => scopes.iter().copied().map(Scopes::from).collect(),
+                None => Scopes::CALLER,
             },
+            agents: section
+                .agents
+                .as_ref()
+                .map(|names| names.iter().map(|name| AgentName::new(name.as_str())).collect()),
+            skills: section.skills.clone(),
+            visibility: section.visibility.unwrap_or(auth.visibility).into(),
         })
         .collect())
 }

@@ -1,13 +1,15 @@
 //! Authentication by bearer tokens from the configuration.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use blake3::Hash;
-use herald_engine::Caller;
+use herald_engine::{Caller, Credential, Identity};
 use herald_protocol::{
-    Error, ErrorKind, TenantId,
+    Error,
     security::{HttpScheme, SecurityScheme},
 };
-use http::{HeaderMap, header, request::Parts};
+use http::{HeaderMap, HeaderValue, header, request::Parts};
 use subtle::ConstantTimeEq;
 
 use crate::{
@@ -25,9 +27,14 @@ impl Tokens {
     /// Hashes these tokens.
     pub fn new(tokens: &[Token]) -> Self {
         let known = tokens.iter().map(|token| {
-            let principal = token.principal.as_str();
-            let caller = Caller::new(token.tenant.clone(), principal, token.scopes);
-            (blake3::hash(token.secret.as_bytes()), caller)
+            let identity = Identity {
+                credential: Credential::Token,
+                agents: token.agents.clone(),
+                skills: token.skills.clone(),
+                visibility: token.visibility,
+                ..Identity::new(token.tenant.clone(), token.principal.as_str(), token.scopes)
+            };
+            (blake3::hash(token.secret.as_bytes()), Arc::new(identity).into())
         });
         Self { known: known.collect() }
     }
@@ -48,17 +55,8 @@ impl Tokens {
 
 #[async_trait]
 impl Authenticate for Tokens {
-    async fn caller(&self, parts: &Parts, tenant: Option<&TenantId>) -> Result<Caller, Error> {
-        let refused = |text| Err(Error::new(ErrorKind::Unauthenticated, text));
-        let Some(token) = bearer(&parts.headers) else {
-            return refused("credentials are missing: send Authorization: Bearer TOKEN");
-        };
-        let Some(caller) = self.find(token) else { return refused("the bearer token is unknown") };
-        if tenant.is_some_and(|tenant| *tenant != caller.owner().tenant) {
-            let text = "permission denied: the credentials belong to another tenant";
-            return Err(Error::new(ErrorKind::Forbidden, text));
-        }
-        Ok(caller.clone())
+    async fn authenticate(&self, parts: &Parts) -> Result<Option<Caller>, Error> {
+        Ok(bearer(&parts.headers).and_then(|token| self.find(token)).cloned())
     }
 
     fn schemes(&self) -> Vec<Scheme> {
@@ -66,7 +64,8 @@ impl Authenticate for Tokens {
         vec![Scheme {
             name: "bearer",
             scheme: SecurityScheme::Http(scheme),
-            challenge: r#"Bearer realm="herald""#,
+            challenge: Some(HeaderValue::from_static(r#"Bearer realm="herald""#)),
+            usage: "Authorization: Bearer TOKEN",
         }]
     }
 }
@@ -81,8 +80,6 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn token(value: &'static str) -> Option<&'static str> {

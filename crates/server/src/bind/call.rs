@@ -52,10 +52,8 @@ impl Exchange<'_> {
     ) -> impl Future<Output = Result<CallReply, Error>> + Send {
         async move {
             let operation = request.operation();
-            let named = match request.tenant().filter(|tenant| !tenant.is_empty()) {
-                Some(tenant) => Some(self.caller(Some(tenant)).await),
-                None => None,
-            };
+            let named = request.tenant().filter(|tenant| !tenant.is_empty());
+            let named = named.map(|tenant| caller.in_tenant(tenant));
             let caller = match &named {
                 Some(named) => named.as_ref().map_err(Error::clone),
                 None => Ok(caller),

@@ -67,7 +67,11 @@ async fn open(exchange: &Exchange<'_>) -> Result<(Feed, KeyedPermit<Owner>), Err
     let tenant = query(exchange.parts, "tenant").filter(|tenant| !tenant.is_empty());
     let tenant =
         tenant.map(|text| percent_decoded("tenant", text)).transpose()?.map(TenantId::from);
-    let caller = exchange.caller(tenant.as_ref()).await?;
+    let caller = exchange.caller().await?;
+    let caller = match &tenant {
+        Some(tenant) => caller.in_tenant(tenant)?,
+        None => caller,
+    };
     let (tasks, after) = (tasks(exchange.parts)?, position(exchange.parts)?);
     let permit =
         exchange.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?;

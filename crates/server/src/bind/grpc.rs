@@ -187,7 +187,7 @@ where
     let deadline = deadline(&exchange.parts.headers)?;
     let dialect = service.dialect();
     let called = async {
-        let caller = exchange.caller(None).await?;
+        let caller = exchange.caller().await?;
         let policy = exchange.shared.config.missing_version;
         dialect.check_version(exchange.version().as_deref(), policy)?;
         let (message, reservation) = read(exchange, &caller, body).await?;

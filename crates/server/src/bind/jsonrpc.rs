@@ -44,7 +44,7 @@ where
     B: http_body::Body<Data = Bytes>,
 {
     async move {
-        let caller = match exchange.caller(None).await {
+        let caller = match exchange.caller().await {
             Ok(caller) => caller,
             Err(error) => return refuse(exchange, entry, &RequestId::null(), error.into()),
         };

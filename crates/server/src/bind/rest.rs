@@ -53,7 +53,7 @@ where
             let served = exchange.serves(dialect, operation);
             let served = served.and_then(|()| dialect.check_version(version.as_deref(), policy));
             served.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
-            let caller = exchange.caller(None).await?;
+            let caller = exchange.caller().await?;
             let (body, reservation) = read(exchange, &caller, body).await?;
             let request = rest::request(&route, exchange.parts.uri.query(), &body);
             drop(body);

@@ -286,7 +286,7 @@ impl SessionShared {
         let replied = async {
             let _ = parts.as_ref().map_err(Error::clone)?;
             // With every call, because credentials can be withdrawn between two calls.
-            let caller = exchange.caller(None).await?;
+            let caller = exchange.caller().await?;
             // The name of the method is enough to tell the version.
             let (policy, params) = (MissingVersion::Lenient, call.params.as_deref());
             let (dialect, request) = decode(&exchange, ENTRY, policy, &call.method, params)?;

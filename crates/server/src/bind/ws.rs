@@ -101,7 +101,7 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
         }
     };
     // Before the switch, so that bad credentials are refused as over HTTP.
-    if let Err(error) = exchange.caller(None).await {
+    if let Err(error) = exchange.caller().await {
         return rest::refuse(exchange, Dialect::V1, error);
     }
     let upgraded = exchange.parts.extensions.get::<OnUpgrade>().cloned();

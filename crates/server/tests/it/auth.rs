@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 
 use crate::{
     agents::Script,
-    client::{Call, message, old_message},
+    client::{Answer, Call, message, old_message},
     hub::{Hub, engine},
 };
 
 fn token(secret: &str, tenant: &str, principal: &str, scopes: Scopes) -> Token {
     let (secret, principal) = (secret.into(), principal.into());
-    Token { secret, tenant: TenantId::from(tenant), principal, scopes }
+    Token { secret, tenant: TenantId::from(tenant), principal, scopes, ..Token::default() }
 }
 
 async fn guarded() -> Hub {
     let tokens = vec![
         token("alice-secret", "acme", "alice", Scopes::ALL),
         token("bob-secret", "acme", "bob", Scopes::ALL),
-        token("reader-secret", "acme", "alice", Scopes { read: true, ..Scopes::NONE }),
+        token("reader-secret", "acme", "alice", Scopes::READ),
         token("eve-secret", "other", "eve", Scopes::ALL),
     ];
     Hub::with(Config { tokens, ..Config::default() }).await
@@ -255,4 +255,36 @@ async fn mistakes_in_the_configuration_are_found_when_the_server_is_built() {
     }
     let secret = format!("{:?}", token("do-not-show", "t", "p", Scopes::ALL));
     assert!(!secret.contains("do-not-show"));
+}
+
+#[tokio::test]
+async fn a_token_allows_the_agents_and_skills_that_it_names() {
+    let limited = Token {
+        agents: Some(vec!["files".into()]),
+        ..token("files-secret", "acme", "alice", Scopes::ALL)
+    };
+    let skilled = Token {
+        skills: Some(vec!["lint".into()]),
+        ..token("skilled-secret", "acme", "alice", Scopes::ALL)
+    };
+    let all = token("alice-secret", "acme", "alice", Scopes::ALL);
+    let tokens = vec![limited, skilled, all];
+    let hub = Hub::with(Config { tokens, ..Config::default() }).await;
+    let refused = |answer: Answer| assert_eq!(answer.status(), 403, "{}", answer.text());
+    let send = || Call::rpc("SendMessage", &message("hello"));
+    refused(hub.call(as_("files", send())).await);
+    refused(hub.call(as_("files", send().at("/agents/script/a2a/jsonrpc"))).await);
+    let own = hub.call(as_("files", send().at("/agents/files/a2a/jsonrpc"))).await;
+    let own = own.result()["task"]["id"].clone();
+    let foreign = hub.call(as_("alice", send())).await.result()["task"]["id"].clone();
+    let get = |id: &Value| as_("files", Call::rpc("GetTask", &json!({ "id": id })));
+    assert_eq!(hub.call(get(&own)).await.result()["id"], own);
+    assert_eq!(hub.call(get(&foreign)).await.error().0, -32001, "another agent's task");
+    let list = hub.call(as_("files", Call::rpc("ListTasks", &json!({})))).await;
+    assert_eq!(list.result()["totalSize"], 1);
+    refused(hub.call(as_("skilled", send())).await);
+    let mut named = message("hello");
+    named["message"]["metadata"] = json!({ "skill": "lint" });
+    let answer = hub.call(as_("skilled", Call::rpc("SendMessage", &named))).await;
+    assert_eq!(answer.status(), 200, "{}", answer.text());
 }

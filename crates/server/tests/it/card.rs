@@ -234,6 +234,7 @@ async fn the_card_declares_exactly_what_is_enforced_and_needs_no_credentials_its
         tenant: TenantId::from("acme"),
         principal: "ci".into(),
         scopes: Scopes::ALL,
+        ..Token::default()
     };
     let hub = Hub::with(Config { tokens: vec![token], ..Config::default() }).await;
     let answer = hub.call(Call::get(CARD)).await;

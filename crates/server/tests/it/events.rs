@@ -239,8 +239,9 @@ async fn nobody_sees_what_is_anothers() {
         tenant: "acme".into(),
         principal: name.into(),
         scopes,
+        ..Token::default()
     };
-    let blind = Scopes { send: true, ..Scopes::NONE };
+    let blind = Scopes::SEND;
     let tokens = vec![token("ann", Scopes::ALL), token("bob", Scopes::ALL), token("eve", blind)];
     let hub = Hub::with(Config { tokens, ..Config::default() }).await;
     let by =

@@ -210,6 +210,7 @@ async fn metrics_are_for_operators_where_callers_need_credentials() {
         tenant: "acme".into(),
         principal: "ci".into(),
         scopes: Scopes::ALL,
+        ..Token::default()
     };
     let tokens = vec![token];
     let get = || Call::get("/metrics");

@@ -274,7 +274,8 @@ fn token(who: &str) -> Token {
         secret: format!("{who}-secret"),
         tenant: TenantId::from("acme"),
         principal: who.into(),
-        scopes: if who == "reader" { Scopes { read: true, ..Scopes::NONE } } else { Scopes::ALL },
+        scopes: if who == "reader" { Scopes::READ } else { Scopes::ALL },
+        ..Token::default()
     }
 }
 

@@ -382,6 +382,7 @@ fn tokens() -> Config {
         tenant: "acme".into(),
         principal: name.into(),
         scopes: Scopes::ALL,
+        ..Token::default()
     };
     Config { tokens: vec![token("ann"), token("bob")], ..Config::default() }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use herald_client::ConnectFailure;
-use herald_engine::Clock;
+use herald_engine::{Clock, Scopes};
 use herald_protocol::{AgentCard, Timestamp, version::VERSION_HEADER};
 use herald_server::{Token, tls::valid_until};
 use http::header;
@@ -167,7 +167,7 @@ fn compare(base: &str, theirs: &AgentCard, ours: &AgentCard) -> Finding {
 /// Opens a stream that does not end and waits for its first event, which the server sends at once. If it does not
 /// arrive, a proxy buffers streams.
 async fn probe(base: &str, trust: CertificatePolicy, tokens: &[Token], limit: Duration) -> Finding {
-    let token = tokens.iter().find(|token| token.scopes.read);
+    let token = tokens.iter().find(|token| token.scopes.contains(Scopes::READ));
     let loopback = ["http://127.", "http://localhost", "http://[::1]"];
     let open = base.starts_with("http://") && !loopback.iter().any(|start| base.starts_with(start));
     if open && token.is_some() {

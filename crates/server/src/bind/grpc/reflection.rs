@@ -28,7 +28,7 @@ pub(super) async fn answer<B>(
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
 {
-    let caller = exchange.caller(None).await?;
+    let caller = exchange.caller().await?;
     let permit =
         exchange.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?;
     let body = tonic::body::Body::new(

@@ -149,7 +149,8 @@ async fn nothing_happens_without_credentials() {
         secret: "alice-secret".into(),
         tenant: TenantId::from("acme"),
         principal: "alice".into(),
-        scopes: Scopes { read: true, ..Scopes::NONE },
+        scopes: Scopes::READ,
+        ..Token::default()
     };
     let hub = Hub::with(Config { tokens: vec![token], ..Config::default() }).await;
     let unknown = (Code::Unauthenticated, "AUTHENTICATION_REQUIRED".to_owned());
