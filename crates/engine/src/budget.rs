@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, Weak},
 };
 
@@ -39,8 +40,10 @@ struct Pool {
 pub enum Payer {
     /// A caller with credentials.
     Owner(Owner),
-    /// One connection of callers without credentials.
-    Connection(u64),
+    /// The callers without credentials at one address.
+    Address(IpAddr),
+    /// This process.
+    Process,
 }
 
 /// The part of the large pool that one payer may reserve. A single reservation that is larger takes
@@ -182,7 +185,7 @@ mod tests {
     #[tokio::test]
     async fn a_payer_reserves_no_more_than_a_quota_and_all_together_no_more_than_the_pool() {
         let budget = budget();
-        let quota = |payer| budget.quota(Payer::Connection(payer));
+        let quota = |payer| budget.quota(Payer::Address([127, 0, 0, payer].into()));
         let (first, second) = (quota(1), quota(2));
         let reservation = first.try_reserve(60 * UNIT).unwrap();
         assert!(first.try_reserve(60 * UNIT).is_none());
@@ -208,7 +211,7 @@ mod tests {
     #[tokio::test]
     async fn a_waiting_reservation_gets_what_is_returned() {
         let budget = budget();
-        let quota = budget.quota(Payer::Connection(1));
+        let quota = budget.quota(Payer::Process);
         let reservation = quota.reserve(80 * UNIT).await;
         let mut waiting = std::pin::pin!(quota.reserve(40 * UNIT));
         tokio::select! {
@@ -224,7 +227,7 @@ mod tests {
     #[tokio::test]
     async fn small_reservations_are_counted() {
         let budget = MemoryBudget::with_small_pool(8 * SMALL, 1);
-        let quota = budget.quota(Payer::Connection(1));
+        let quota = budget.quota(Payer::Process);
         let half = budget.reserve_small(SMALL / 2).await;
         assert!(quota.try_reserve(SMALL).is_none(), "half of the small pool is taken");
         drop(half);

@@ -106,7 +106,7 @@ impl EngineBuilder {
 
 /// The quota of a budget that has one payer: the engine.
 fn all_of(budget: &Arc<MemoryBudget>) -> Arc<Quota> {
-    budget.quota(Payer::Connection(0))
+    budget.quota(Payer::Process)
 }
 
 /// The reason why an engine cannot be built.

@@ -181,10 +181,10 @@ impl Exchange<'_> {
         }
     }
 
-    /// The payer of the caller's reservations. Callers without credentials pay per connection.
+    /// The payer of the caller's reservations. Callers without credentials pay per address.
     pub(crate) fn payer(&self, caller: &Caller) -> Payer {
         if caller.is_anonymous() {
-            Payer::Connection(self.ingress.connection())
+            self.ingress.payer()
         } else {
             Payer::Owner(caller.owner().clone())
         }

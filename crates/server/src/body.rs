@@ -12,10 +12,10 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::{
+    activity::Busy,
     bind::stream::EventBody,
     h2_stall::StallTimer,
     limits::{KeyedPermit, Pieces},
-    socket::Busy,
 };
 
 /// The body of a response.

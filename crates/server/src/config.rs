@@ -65,9 +65,11 @@ pub struct Limits {
     pub head: usize,
     /// Open streams per caller.
     pub streams_per_caller: usize,
-    /// Open connections; beyond them, new ones wait to be accepted.
+    /// Open connections. Beyond them there are a few for probes of health, on which every other request
+    /// is refused.
     pub connections: usize,
-    /// Open connections from one address; beyond them, new ones are closed.
+    /// Open connections from one address, or from one IPv6 network of 64 bits; zero is no limit. Without a
+    /// value the limit is 256, and loopback addresses have none.
     pub connections_per_address: Option<usize>,
     /// Requests at once on one HTTP/2 connection, and calls at once on one WebSocket.
     pub requests_per_connection: u32,

@@ -6,17 +6,14 @@ use std::{
     io,
     net::IpAddr,
     pin::{Pin, pin},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
 use herald_protocol::locks::lock;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::{
     body::Incoming,
@@ -33,13 +30,15 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    activity::{Busy, ConnectionState, Wait},
     bind::ws::Upgrade,
     body::Body,
     config::{Limits, Timeouts},
     guard::Ingress,
     h2_stall::{self, StallTimer},
+    limits::{self, AdmissionLimit},
     server::Server,
-    socket::{self, Busy, ConnectionState, Socket, Wait},
+    socket::{self, Socket},
     tls::ServerStream,
 };
 
@@ -54,8 +53,15 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 16 << 10;
 /// Bytes of headers, uncompressed, on HTTP/2.
 const HEADER_LIST: u32 = 64 << 10;
-/// Reset requests of a peer before the connection is closed: resets cost the peer nothing.
+/// Requests that a peer has reset before hyper has seen them, until the connection is closed. The
+/// activity of the connection counts those that it has seen.
 const MAX_RESETS: usize = 20;
+/// Requests that were reset because of an error of the peer, until the connection is closed.
+const MAX_ERRORS: usize = 100;
+/// The time for the end of a connection without any request.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The time of a connection beyond a limit, from its beginning to its end.
+const BEYOND_LIMIT: Duration = Duration::from_secs(2);
 
 /// The connections of a listener.
 #[derive(Debug)]
@@ -70,8 +76,6 @@ struct ListenerState {
     server: Server,
     /// The address of the listener.
     bound: IpAddr,
-    /// Connections so far.
-    opened: AtomicU64,
     http1: http1::Builder,
     http2: http2::Builder<TrackedExecutor>,
     /// Fires when connections should finish their requests and close.
@@ -110,27 +114,31 @@ impl Connections {
             TrackedExecutor { tasks: tasks.clone(), abort: abort.clone(), stall_timeout };
         let http1 = http1(&config.limits);
         let http2 = http2(&config.limits, &config.timeouts, executor);
-        let (finish, opened) = (CancellationToken::new(), AtomicU64::new(0));
-        let shared = ListenerState { server, bound, opened, http1, http2, finish, abort };
+        let finish = CancellationToken::new();
+        let shared = ListenerState { server, bound, http1, http2, finish, abort };
         Self { shared: Arc::new(shared), tasks }
     }
 
-    /// Serves one socket in the background. The permits are dropped when it closes.
-    pub(crate) fn open(&self, stream: TcpStream, permits: impl Send + 'static) {
-        socket::prepare(&stream, self.shared.timeouts().stall);
-        let (shared, accepted) = (Arc::clone(&self.shared), Instant::now());
+    /// Serves one socket in the background. The permits are dropped when it closes. One that is beyond a
+    /// limit has little time.
+    pub(crate) fn open(
+        &self,
+        stream: TcpStream,
+        peer: IpAddr,
+        beyond: Option<AdmissionLimit>,
+        permits: impl Send + 'static,
+    ) {
+        let shared = Arc::clone(&self.shared);
+        socket::prepare(&stream, shared.timeouts().stall);
+        let ingress = Ingress::Socket { bound: shared.bound, peer, beyond };
+        let accepted = Instant::now();
         self.tasks.spawn(async move {
             let _permits = (permits, shared.server.shared.metrics.connection());
-            let opened_stream = tokio::select! {
-                opened_stream = timeout(shared.timeouts().head, shared.open_stream(stream)) => opened_stream,
-                () = shared.finish.cancelled() => return,
-            };
-            match opened_stream {
-                Ok(Ok((stream, false))) => shared.serve_http1(stream, accepted).await,
-                // Boxed: it is rare and large, and would enlarge every connection.
-                Ok(Ok((stream, true))) => Box::pin(shared.serve_http2(stream)).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a connection could not be opened"),
-                Err(_) => {}
+            let served = shared.serve(stream, ingress, accepted);
+            if beyond.is_some() {
+                let _ = Box::pin(timeout(BEYOND_LIMIT, served)).await;
+            } else {
+                served.await;
             }
         });
     }
@@ -212,6 +220,7 @@ fn http2(
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEADER_LIST)
         .max_pending_accept_reset_streams(MAX_RESETS)
+        .max_local_error_reset_streams(MAX_ERRORS)
         .keep_alive_interval(timeouts.ping)
         .keep_alive_timeout(timeouts.ping);
     http
@@ -231,9 +240,24 @@ impl ListenerState {
         Ok((ServerStream::Plain(stream), http2))
     }
 
-    async fn serve_http1(&self, stream: ServerStream, accepted: Instant) {
-        let state = ConnectionState::new(Wait::Head, accepted);
-        let (socket, service) = self.ends(stream, &state);
+    /// Serves one socket to its end.
+    async fn serve(&self, stream: TcpStream, ingress: Ingress, accepted: Instant) {
+        let opened = tokio::select! {
+            opened = timeout(self.timeouts().head, self.open_stream(stream)) => opened,
+            () = self.finish.cancelled() => return,
+        };
+        match opened {
+            Ok(Ok((stream, false))) => self.serve_http1(stream, ingress, accepted).await,
+            // Boxed: it is rare and large, and would enlarge every connection.
+            Ok(Ok((stream, true))) => Box::pin(self.serve_http2(stream, ingress, accepted)).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a connection could not be opened"),
+            Err(_) => {}
+        }
+    }
+
+    async fn serve_http1(&self, stream: ServerStream, ingress: Ingress, accepted: Instant) {
+        let state = ConnectionState::http1(accepted);
+        let (socket, service) = self.ends(stream, ingress, &state);
         let pending = Arc::clone(&service.upgrade);
         let socket = TokioIo::new(socket);
         self.run(self.http1.serve_connection(socket, service).with_upgrades(), &state).await;
@@ -244,23 +268,21 @@ impl ListenerState {
         }
     }
 
-    async fn serve_http2(&self, stream: ServerStream) {
-        let state = ConnectionState::new(Wait::Request, Instant::now());
-        let (socket, service) = self.ends(stream, &state);
+    async fn serve_http2(&self, stream: ServerStream, ingress: Ingress, accepted: Instant) {
+        let state = ConnectionState::http2(accepted);
+        let (socket, service) = self.ends(stream, ingress, &state);
         let socket = TokioIo::new(socket.gathering());
         self.run(self.http2.serve_connection(socket, service), &state).await;
     }
 
-    /// The ingress of the next connection.
-    fn ingress(&self) -> Ingress {
-        let connection = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
-        Ingress::Socket { bound: self.bound, connection }
-    }
-
-    fn ends(&self, stream: ServerStream, state: &ConnectionState) -> (Socket, Requests) {
+    fn ends(
+        &self,
+        stream: ServerStream,
+        ingress: Ingress,
+        state: &ConnectionState,
+    ) -> (Socket, Requests) {
         let socket = Socket::new(stream, state.clone(), self.timeouts().stall);
-        let (server, ingress) = (self.server.clone(), self.ingress());
-        let upgrade = PendingUpgrade::default();
+        let (server, upgrade) = (self.server.clone(), PendingUpgrade::default());
         (socket, Requests { server, ingress, state: state.clone(), upgrade })
     }
 
@@ -294,7 +316,9 @@ impl ListenerState {
                             }
                             finishing = true;
                             connection.as_mut().finish();
-                            check.as_mut().reset(next);
+                            // A peer without any request may not stay by ignoring the end.
+                            let is_new = wait == Wait::FirstRequest;
+                            check.as_mut().reset(if is_new { now + FAREWELL } else { next });
                         }
                         Some((_, due)) => check.as_mut().reset(due.min(next)),
                         None => check.as_mut().reset(next),
@@ -341,11 +365,21 @@ impl Service<Request<Incoming>> for Requests {
     type Future = Handling;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let busy = Some(self.state.begin());
         let (parts, body) = request.into_parts();
+        let (mut ingress, mut memory, mut yields) = (self.ingress, None, false);
+        if parts.version == Version::HTTP_2 {
+            let responses = &self.server.shared.responses;
+            memory = limits::try_reserve_call(responses, || responses.quota(ingress.payer()));
+            if memory.is_none() {
+                ingress = ingress.with_beyond(AdmissionLimit::CallMemory);
+            }
+        } else {
+            yields = self.state.is_pipelined();
+        }
+        let busy = Some(self.state.begin(memory));
         let body = Upload { body, whole: false, state: self.state.clone() };
-        let response = Box::pin(self.server.clone().handle(parts, body, self.ingress));
-        Handling { response, busy, upgrade: Arc::clone(&self.upgrade) }
+        let response = Box::pin(self.server.clone().handle(parts, body, ingress));
+        Handling { response, busy, yields, upgrade: Arc::clone(&self.upgrade) }
     }
 }
 
@@ -354,6 +388,8 @@ struct Handling {
     // Boxed, so that a connection with a long stream does not keep the memory of a request.
     response: Pin<Box<dyn Future<Output = Response<Body>> + Send>>,
     busy: Option<Busy>,
+    /// True until it has let the other connections go first.
+    yields: bool,
     upgrade: PendingUpgrade,
 }
 
@@ -361,12 +397,27 @@ impl Future for Handling {
     type Output = Result<Response<Body>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if std::mem::take(&mut self.yields) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let mut response = ready!(self.response.as_mut().poll(cx));
         if let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() {
             *lock(&self.upgrade) = Some(upgrade);
         }
         let busy = self.busy.take();
+        if let Some(busy) = &busy {
+            busy.answered(true);
+        }
         Poll::Ready(Ok(response.map(|body| body.with_connection(busy, StallTimer::current()))))
+    }
+}
+
+impl Drop for Handling {
+    fn drop(&mut self) {
+        if let Some(busy) = &self.busy {
+            busy.answered(false);
+        }
     }
 }
 
@@ -388,6 +439,11 @@ impl http_body::Body for Upload {
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         self.whole = frame.is_none();
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.state.body_read(data.len());
+        }
         Poll::Ready(frame)
     }
 

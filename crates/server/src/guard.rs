@@ -6,9 +6,14 @@
 
 use std::net::IpAddr;
 
+use herald_engine::budget::Payer;
 use http::{HeaderMap, HeaderValue, StatusCode, Version, header, request::Parts, uri::Authority};
 
-use crate::{config::Config, refusal::Refusal};
+use crate::{
+    config::Config,
+    limits::{AdmissionLimit, network},
+    refusal::Refusal,
+};
 
 /// Ingress of a request: this process or a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +24,10 @@ pub(crate) enum Ingress {
     Socket {
         /// The address that the listener is bound to.
         bound: IpAddr,
-        /// The number of the connection, from one.
-        connection: u64,
+        /// The address of the peer.
+        peer: IpAddr,
+        /// The limit that the connection or the request is beyond: it can only probe the health of the server.
+        beyond: Option<AdmissionLimit>,
     },
 }
 
@@ -33,11 +40,27 @@ impl Ingress {
         }
     }
 
-    /// The number of the connection, or zero in process.
-    pub(crate) const fn connection(self) -> u64 {
+    /// The limit that the request is beyond.
+    pub(crate) const fn beyond(self) -> Option<AdmissionLimit> {
         match self {
-            Self::InProcess => 0,
-            Self::Socket { connection, .. } => connection,
+            Self::InProcess => None,
+            Self::Socket { beyond, .. } => beyond,
+        }
+    }
+
+    /// The same ingress, beyond this limit.
+    pub(crate) const fn with_beyond(self, limit: AdmissionLimit) -> Self {
+        match self {
+            Self::InProcess => self,
+            Self::Socket { bound, peer, .. } => Self::Socket { bound, peer, beyond: Some(limit) },
+        }
+    }
+
+    /// The payer of reservations of callers without credentials.
+    pub(crate) fn payer(self) -> Payer {
+        match self {
+            Self::InProcess => Payer::Process,
+            Self::Socket { peer, .. } => Payer::Address(network(peer)),
         }
     }
 }
@@ -253,8 +276,8 @@ mod tests {
 
     use super::*;
 
-    const LOOPBACK: Ingress =
-        Ingress::Socket { bound: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), connection: 1 };
+    const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const LOOPBACK: Ingress = Ingress::Socket { bound: LOCALHOST, peer: LOCALHOST, beyond: None };
 
     fn guard(config: &Config) -> Guard {
         let public = Authority::from_static("agents.example.com");
@@ -306,7 +329,8 @@ mod tests {
 
     #[test]
     fn beyond_loopback_hosts_are_checked_once_some_are_named() {
-        let open = Ingress::Socket { bound: "0.0.0.0".parse().unwrap(), connection: 1 };
+        let bound = "0.0.0.0".parse().unwrap();
+        let open = Ingress::Socket { bound, peer: LOCALHOST, beyond: None };
         assert_eq!(status(&guard(&Config::default()), "anything.example", open), None);
         let named = Config { allowed_hosts: vec!["a.example".into()], ..Config::default() };
         assert_eq!(status(&guard(&named), "anything.example", open), Some(421));

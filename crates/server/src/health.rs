@@ -8,13 +8,26 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use tokio::{sync::Mutex, time::Instant};
 
-use crate::{bind::respond, body::Body, refusal::Refusal, server::Shared};
+use crate::{
+    bind::respond,
+    body::Body,
+    refusal::Refusal,
+    routes::{self, RouteTarget},
+    server::Shared,
+};
 
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// The liveness answer, which is always `ok`.
 pub(crate) fn live() -> Response<Body> {
     fresh(respond(StatusCode::OK, PLAIN_TEXT, "ok\n"))
+}
+
+/// True if this path probes the health of the server, over HTTP or gRPC.
+pub(crate) fn is_probe(path: &str) -> bool {
+    let found = routes::find(path).map(|matched| matched.target);
+    matches!(found, Some(RouteTarget::Live | RouteTarget::Ready))
+        || path == "/grpc.health.v1.Health/Check"
 }
 
 /// The time for which a readiness answer is cached. The endpoint is public, and each probe is a write.

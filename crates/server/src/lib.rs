@@ -5,6 +5,7 @@
 //! (`routes`), authenticated by its headers alone (`auth`), read within limits (`limits`) and handed
 //! to one of the bindings (`bind`), which decodes it, calls the engine and encodes the reply.
 
+mod activity;
 pub mod auth;
 mod bind;
 mod body;

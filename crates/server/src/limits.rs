@@ -1,8 +1,9 @@
-//! Limits: bytes of a body, streams per caller, connections per address.
+//! Limits: bytes of a body, memory of a call, streams per caller, connections per address.
 
 use std::{
     collections::HashMap,
     hash::Hash,
+    net::{IpAddr, Ipv6Addr},
     pin::pin,
     sync::{Arc, Mutex},
     time::Duration,
@@ -182,6 +183,57 @@ impl Pieces {
     }
 }
 
+/// A limit that a request is beyond before it is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AdmissionLimit {
+    /// All connections.
+    Connections,
+    /// The connections of one address.
+    ConnectionsPerAddress,
+    /// The memory of calls in progress.
+    CallMemory,
+}
+
+impl AdmissionLimit {
+    pub(crate) const fn message(self) -> &'static str {
+        match self {
+            Self::Connections => {
+                "the server has too many connections ([limits] connections in herald.toml); try \
+                 again later"
+            }
+            Self::ConnectionsPerAddress => {
+                "too many connections from this address ([limits] connections_per_address in \
+                 herald.toml); close some and try again"
+            }
+            Self::CallMemory => {
+                "the server's memory limit for calls in progress is reached; try again later"
+            }
+        }
+    }
+}
+
+/// Approximate memory of a call in progress beside its message and its response: its task, its future,
+/// its headers. Counted where one connection can have many calls, on HTTP/2 and in a session.
+pub(crate) const CALL: usize = 8 << 10;
+
+/// Reserves the memory of a call in progress, if it is free.
+pub(crate) fn try_reserve_call(
+    budget: &MemoryBudget,
+    quota: impl FnOnce() -> Arc<Quota>,
+) -> Option<Reservation> {
+    budget.try_reserve_small(CALL).or_else(|| quota().try_reserve(CALL))
+}
+
+/// The address that limits count by: one host may have all addresses of an IPv6 network of 64 bits.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
+    }
+}
+
 /// A limit of open things per key, such as streams per owner.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyedLimit<K: Hash + Eq> {
@@ -239,7 +291,9 @@ mod tests {
     #[test]
     fn responses_that_nobody_reads_do_not_pile_up() {
         let budget = MemoryBudget::for_responses(800 << 10, 4);
-        let held = |body, payer| hold(body, &budget, || budget.quota(Payer::Connection(payer)));
+        let held = |body, payer| {
+            hold(body, &budget, || budget.quota(Payer::Address([127, 0, 0, payer].into())))
+        };
         let body = || vec![b'x'; 120 << 10];
         let first = held(body(), 1).unwrap();
         assert_eq!(first, body());
@@ -268,7 +322,7 @@ mod tests {
         let budget = MemoryBudget::for_responses(64 * budget::SMALL, 4);
         let small = |payer| {
             let body = vec![b'x'; budget::SMALL];
-            hold(body, &budget, || budget.quota(Payer::Connection(payer)))
+            hold(body, &budget, || budget.quota(Payer::Address([127, 0, 0, payer].into())))
         };
         // An eighth of 64 is the pool of small ones, a fourth of the rest is the quota of a caller.
         let mut unread: Vec<_> = (0..8 + 14).map(|_| small(1).unwrap()).collect();
@@ -281,7 +335,7 @@ mod tests {
     /// Reads a body in a budget of 1 MiB.
     async fn read<B: Body<Data = Bytes>>(body: B, limit: usize) -> Result<Bytes, UnreadBody> {
         let budget = MemoryBudget::with_small_pool(1 << 20, 1);
-        let read = read_body(body, limit, SECOND, &budget, || Payer::Connection(1)).await;
+        let read = read_body(body, limit, SECOND, &budget, || Payer::Process).await;
         read.map(|(body, _)| body)
     }
 
@@ -314,9 +368,8 @@ mod tests {
     async fn a_body_waits_for_its_reservation_and_is_refused_without_one() {
         let budget = MemoryBudget::with_small_pool(1 << 20, 1);
         let body = |size| Full::new(Bytes::from(vec![b'x'; size]));
-        let read = async |size| {
-            read_body(body(size), 1 << 20, SECOND, &budget, || Payer::Connection(1)).await
-        };
+        let read =
+            async |size| read_body(body(size), 1 << 20, SECOND, &budget, || Payer::Process).await;
         let (first, large) = read(230 << 10).await.unwrap();
         assert_eq!(first.len(), 230 << 10);
         assert_eq!(
@@ -366,6 +419,15 @@ mod tests {
                 piece.map(|text| Ok(http_body::Frame::data(Bytes::from_static(text.as_bytes())))),
             )
         }
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_count_together() {
+        let network = |text: &str| network(text.parse().unwrap());
+        assert_eq!(network("2001:db8:1:2:3::4"), network("2001:db8:1:2:ffff::1"));
+        assert_ne!(network("2001:db8:1:2::4"), network("2001:db8:1:3::4"));
+        assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
+        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
     }
 
     #[test]

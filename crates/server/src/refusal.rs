@@ -4,7 +4,7 @@ use herald_protocol::{Error, ErrorKind, status::Details};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
-use crate::body::Body;
+use crate::{body::Body, limits::AdmissionLimit};
 
 /// A refusal: a status and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,12 @@ impl Refusal {
     fn nothing_at(message: impl Into<String>) -> Self {
         let refusal = Self::new(StatusCode::NOT_FOUND, message);
         Self { kind: Some(ErrorKind::MethodNotFound), ..refusal }
+    }
+
+    /// The refusal of a request that is beyond this limit.
+    pub(crate) fn beyond(limit: AdmissionLimit) -> Self {
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, limit.message());
+        Self { kind: Some(ErrorKind::Unavailable), ..refusal }
     }
 
     pub(crate) fn method(allow: &'static str) -> Self {
@@ -68,6 +74,9 @@ impl Refusal {
         *response.status_mut() = self.status;
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(header::CONTENT_TYPE, json);
+        if self.kind.is_some_and(ErrorKind::is_temporary) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         if let Some(allow) = self.allow {
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
         }

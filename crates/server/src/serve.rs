@@ -15,7 +15,18 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use crate::{connection::Connections, limits::KeyedLimit, server::Server};
+use crate::{
+    config::Limits,
+    connection::Connections,
+    limits::{AdmissionLimit, KeyedLimit, KeyedPermit, network},
+    server::Server,
+};
+
+/// Open connections from one address that is not a loopback address, unless the configuration has a limit.
+const CONNECTIONS_PER_ADDRESS: usize = 256;
+/// Connections beyond the limits, for probes, and those of one address among them.
+const RESERVE: usize = 64;
+const RESERVE_PER_ADDRESS: usize = 8;
 
 /// The first and the longest pause after a failed accept: a server without free file descriptors must
 /// not spin.
@@ -85,34 +96,78 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts connections, up to the limits of all and of each address.
+    /// Accepts connections for ever. It waits for nothing else, so that a server whose places are all
+    /// taken still answers probes.
     async fn accept(&self, listener: &TcpListener, connections: &Connections) -> Never {
-        let limits = &self.shared.config.limits;
-        let permits = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
-        let per_address = KeyedLimit::new(limits.connections_per_address.unwrap_or(usize::MAX));
+        let places = Places::new(&self.shared.config.limits);
         loop {
-            let permit = Arc::clone(&permits).acquire_owned().await;
-            let permit = permit.expect("the semaphore is never closed");
             let (stream, peer) = next(listener).await;
-            admit(connections, &per_address, stream, peer.ip().to_canonical(), permit);
+            places.admit(connections, stream, peer.ip().to_canonical());
         }
     }
 }
 
 enum Never {}
 
-fn admit(
-    connections: &Connections,
-    per_address: &KeyedLimit<IpAddr>,
-    stream: TcpStream,
-    peer: IpAddr,
-    permit: OwnedSemaphorePermit,
-) {
-    match per_address.try_acquire(peer) {
-        Some(address_permit) => connections.open(stream, (permit, address_permit)),
-        None => tracing::debug!(%peer, "too many connections from one address"),
+/// The places of connections, and a reserve for probes beyond them.
+#[derive(Debug)]
+struct Places {
+    all: Arc<Semaphore>,
+    per_address: KeyedLimit<IpAddr>,
+    /// True if the limit of an address is that of loopback addresses too.
+    limits_loopback: bool,
+    reserve: Arc<Semaphore>,
+    reserve_per_address: KeyedLimit<IpAddr>,
+}
+
+impl Places {
+    fn new(limits: &Limits) -> Self {
+        let per_address = match limits.connections_per_address {
+            Some(0) => usize::MAX,
+            Some(limit) => limit,
+            None => CONNECTIONS_PER_ADDRESS,
+        };
+        Self {
+            all: Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS))),
+            per_address: KeyedLimit::new(per_address),
+            limits_loopback: limits.connections_per_address.is_some(),
+            reserve: Arc::new(Semaphore::new(RESERVE)),
+            reserve_per_address: KeyedLimit::new(RESERVE_PER_ADDRESS),
+        }
+    }
+
+    /// Opens a connection, or closes it if neither a place nor one of the reserve is free.
+    fn admit(&self, connections: &Connections, stream: TcpStream, peer: IpAddr) {
+        let address = network(peer);
+        let limit = match self.place(peer, address) {
+            Ok(permits) => return connections.open(stream, peer, None, permits),
+            Err(limit) => limit,
+        };
+        tracing::debug!(%peer, ?limit, "a connection is beyond a limit");
+        if let Some(of_address) = self.reserve_per_address.try_acquire(address)
+            && let Ok(permit) = Arc::clone(&self.reserve).try_acquire_owned()
+        {
+            connections.open(stream, peer, Some(limit), (permit, of_address));
+        }
+    }
+
+    /// The permits of a place, or the limit that is reached.
+    fn place(&self, peer: IpAddr, address: IpAddr) -> Result<PlacePermits, AdmissionLimit> {
+        let is_limited = self.limits_loopback || !peer.is_loopback();
+        let of_address = if is_limited {
+            let permit = self.per_address.try_acquire(address);
+            Some(permit.ok_or(AdmissionLimit::ConnectionsPerAddress)?)
+        } else {
+            None
+        };
+        let all =
+            Arc::clone(&self.all).try_acquire_owned().map_err(|_| AdmissionLimit::Connections)?;
+        Ok((all, of_address))
     }
 }
+
+/// The permits of one connection: of all, and of its address.
+type PlacePermits = (OwnedSemaphorePermit, Option<KeyedPermit<IpAddr>>);
 
 /// The next connection.
 async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {

@@ -108,6 +108,10 @@ impl Server {
             let dispatched = pin!(self.shared.dispatch(id, &parts, body, ingress));
             let answer = within(&span, dispatched).await;
             let mut response = answer.unwrap_or_else(Refusal::into_response);
+            if ingress.beyond().is_some() {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
             add_headers(&mut response, &parts, name);
             if self.shared.tls.is_some() && ingress.is_public() {
                 let pinned = HeaderValue::from_static("max-age=31536000");
@@ -197,6 +201,11 @@ impl Shared {
             if has_transfer_coding(&parts.headers) {
                 let text = "unsupported Transfer-Encoding: send the body plain or chunked";
                 return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text));
+            }
+            if let Some(limit) = ingress.beyond()
+                && !health::is_probe(parts.uri.path())
+            {
+                return Err(Refusal::beyond(limit));
             }
             if grpc::is_call(&parts.headers) {
                 return Box::pin(grpc::answer(self, id, parts, body, ingress)).await;

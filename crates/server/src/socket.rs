@@ -1,22 +1,20 @@
-//! Socket of one connection, with its activity: requests in progress, idle time and write stalls.
+//! Socket of one connection: TCP options, recorded activity, write stalls, and input after the end.
 
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use herald_protocol::locks::lock;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
-    time::{Instant, Sleep, sleep},
+    time::{Sleep, sleep},
 };
 
-use crate::{config::Timeouts, tls::ServerStream};
+use crate::{activity::ConnectionState, tls::ServerStream};
 
 /// The time and the bytes for which unread input is discarded after the last response. Closing the
 /// socket with unread input resets the connection, and the peer might not see the response.
@@ -44,6 +42,8 @@ pub(crate) struct Socket {
     stream: ServerStream,
     connection: ConnectionState,
     limit: Duration,
+    /// Bytes that were written.
+    sent: u64,
     stalled: Option<Pin<Box<Sleep>>>,
     /// Bytes that go out with the next write, if writes are gathered.
     gathered: Option<Vec<u8>>,
@@ -53,98 +53,13 @@ pub(crate) struct Socket {
     discarded: usize,
 }
 
-/// Activity of a connection. Clones share it.
-#[derive(Debug, Clone)]
-pub(crate) struct ConnectionState(Arc<Mutex<Activity>>);
-
-#[derive(Debug)]
-struct Activity {
-    /// Requests in progress.
-    busy: usize,
-    /// The expected input while no request is in progress.
-    wait: Wait,
-    since: Instant,
-    /// True if the peer may still be sending a body that was not read to its end.
-    unread: bool,
-}
-
-/// The input that a connection without a request waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// The end of the headers, on HTTP/1.
-    Head,
-    /// The first byte of the next request, on HTTP/1.
-    Next,
-    /// A request, on HTTP/2, which has other traffic between requests.
-    Request,
-}
-
-/// A request in progress, until its response is sent.
-#[derive(Debug)]
-pub(crate) struct Busy(ConnectionState);
-
-impl ConnectionState {
-    /// A connection that has waited for this input since then.
-    pub(crate) fn new(wait: Wait, since: Instant) -> Self {
-        Self(Arc::new(Mutex::new(Activity { busy: 0, wait, since, unread: false })))
-    }
-
-    /// Records that a request has arrived.
-    pub(crate) fn begin(&self) -> Busy {
-        self.lock().busy += 1;
-        Busy(self.clone())
-    }
-
-    /// The expected input and its deadline; `None` while a request is in progress.
-    pub(crate) fn deadline(&self, timeouts: &Timeouts) -> Option<(Wait, Instant)> {
-        let state = self.lock();
-        if state.busy > 0 {
-            return None;
-        }
-        let timeout = match state.wait {
-            Wait::Head => timeouts.head,
-            Wait::Next | Wait::Request => timeouts.idle,
-        };
-        Some((state.wait, state.since + timeout))
-    }
-
-    /// Records that the body of a request was not read to its end.
-    pub(crate) fn leave_unread(&self) {
-        self.lock().unread = true;
-    }
-
-    fn received(&self) {
-        let mut state = self.lock();
-        if state.busy == 0 && state.wait == Wait::Next {
-            state.wait = Wait::Head;
-            state.since = Instant::now();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Activity> {
-        lock(&self.0)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.busy -= 1;
-        if state.busy == 0 {
-            if state.wait == Wait::Head {
-                state.wait = Wait::Next;
-            }
-            state.since = Instant::now();
-        }
-    }
-}
-
 impl Socket {
     pub(crate) fn new(stream: ServerStream, connection: ConnectionState, limit: Duration) -> Self {
         Self {
             stream,
             connection,
             limit,
+            sent: 0,
             stalled: None,
             gathered: None,
             shut: false,
@@ -171,6 +86,7 @@ impl Socket {
             if let Poll::Ready(Ok(written)) = written {
                 held.drain(..written.min(length));
             }
+            self.count(&written);
             match ready!(self.watch(cx, written))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written if written > length => return Poll::Ready(Ok(written - length)),
@@ -182,7 +98,7 @@ impl Socket {
 
     /// Reads and discards input, within the limits of lingering.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.connection.lock().unread {
+        if !self.connection.is_unread() {
             return Poll::Ready(());
         }
         let mut buffer = [0; 4 << 10];
@@ -200,6 +116,12 @@ impl Socket {
             }
         }
         Poll::Ready(())
+    }
+
+    fn count(&mut self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.sent += *bytes as u64;
+        }
     }
 
     /// Turns a pending write into an error once it has been pending for too long.
@@ -230,8 +152,10 @@ impl AsyncRead for Socket {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if buf.filled().len() > before {
-            self.connection.received();
+        let received = buf.filled().len() - before;
+        if received > 0 && !self.connection.received(received, self.sent) {
+            let text = "the peer sends too much that is no request, or resets its requests";
+            return Poll::Ready(Err(io::Error::other(text)));
         }
         read
     }
@@ -254,6 +178,7 @@ impl AsyncWrite for Socket {
             }
         }
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.count(&written);
         self.watch(cx, written)
     }
 
@@ -263,6 +188,7 @@ impl AsyncWrite for Socket {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.count(&written);
         self.watch(cx, written)
     }
 

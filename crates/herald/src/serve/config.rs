@@ -112,6 +112,7 @@ pub(crate) struct LimitsSection {
     #[serde(alias = "max_body_bytes")]
     pub(crate) body: Option<Size>,
     pub(crate) connections: Option<usize>,
+    pub(crate) connections_per_address: Option<usize>,
     pub(crate) streams_per_caller: Option<usize>,
     pub(crate) memory: Option<Size>,
     pub(crate) task_events: Option<u64>,

@@ -154,6 +154,8 @@ impl ServerSettings {
         let limits = &mut server.limits;
         limits.body = bytes(config.limits.body.map(|size| size.0), limits.body);
         limits.connections = config.limits.connections.unwrap_or(limits.connections);
+        limits.connections_per_address =
+            config.limits.connections_per_address.or(limits.connections_per_address);
         limits.streams_per_caller =
             config.limits.streams_per_caller.unwrap_or(limits.streams_per_caller);
         server.timeouts.stop = span(config.server.drain).unwrap_or(server.timeouts.stop);

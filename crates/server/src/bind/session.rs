@@ -39,6 +39,7 @@ use crate::{
         query,
     },
     guard::Ingress,
+    limits,
     server::Server,
     trace,
 };
@@ -110,6 +111,8 @@ struct SessionShared {
     buffer: Arc<Semaphore>,
     /// Memory quota of calls until they are stored.
     requests: Arc<Quota>,
+    /// Memory quota of responses, and of calls in progress.
+    responses: Arc<Quota>,
 }
 
 /// The calls without a response.
@@ -140,6 +143,7 @@ impl Session {
         agent: Option<AgentName>,
         binding: Binding,
         ingress: Ingress,
+        payer: Payer,
     ) -> (Self, SessionOutput) {
         let (messages, waiting) = mpsc::channel(BUFFER_MESSAGES);
         let at_once = server.shared.config.limits.requests_per_connection as usize;
@@ -147,8 +151,8 @@ impl Session {
         let open = Arc::new(Mutex::new(open));
         let min_queued = server.shared.config.limits.body.min(u32::MAX as usize) / QUEUE_CALLS;
         let min_queued = min_queued.max(1);
-        let requests = Payer::Connection(ingress.connection());
-        let requests = server.shared.engine.requests().quota(requests);
+        let responses = server.shared.responses.quota(payer.clone());
+        let requests = server.shared.engine.requests().quota(payer);
         let state = SessionShared {
             server,
             parts: without_call_headers(parts),
@@ -162,6 +166,7 @@ impl Session {
             messages,
             buffer: Arc::new(Semaphore::new(BUFFER_BYTES)),
             requests,
+            responses,
         };
         let session = Self { state: Arc::new(state), calls: JoinSet::new() };
         (session, SessionOutput { messages: waiting, open })
@@ -185,6 +190,7 @@ impl Session {
             parameters: call.service_parameters.map(ToOwned::to_owned),
             size: text.len(),
         };
+        let memory = self.state.call_memory().await;
         let cancelled = CancellationToken::new();
         if let Some(id) = &call.id
             && !self.state.begin(id, &cancelled)
@@ -195,7 +201,11 @@ impl Session {
             return self.state.refuse(&RequestId::null(), error).await;
         }
         let queued = self.state.queue(text.len()).await;
-        self.calls.spawn(Arc::clone(&self.state).answer(call, queued, cancelled));
+        let answer = Arc::clone(&self.state).answer(call, queued, cancelled);
+        self.calls.spawn(async move {
+            let _memory = memory;
+            answer.await;
+        });
     }
 
     /// Sends an error for a message that could not be read.
@@ -319,6 +329,15 @@ impl SessionShared {
             }
             Err(error) if !call.is_notification => self.refuse(&call.id, error).await,
             Err(error) => tracing::debug!(%error, "a cancel request has no valid id"),
+        }
+    }
+
+    /// Waits for the memory of a call in progress. Meanwhile no further message is read.
+    async fn call_memory(&self) -> Reservation {
+        let budget = &self.server.shared.responses;
+        match limits::try_reserve_call(budget, || Arc::clone(&self.responses)) {
+            Some(memory) => memory,
+            None => self.responses.reserve(limits::CALL).await,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{future::Future, io, pin::pin, time::Duration};
 
+use herald_engine::budget::Payer;
 use herald_protocol::{
     Error, ErrorKind,
     lines::{BoundedLine, LineSplitter},
@@ -57,7 +58,7 @@ impl Server {
         // The endpoint of JSON-RPC in 0.1, from which this binding comes.
         let (parts, ()) = Request::post("/rpc").body(()).expect("a path is a target").into_parts();
         let (mut session, outgoing) =
-            Session::new(self, parts, None, Binding::Stdio, Ingress::InProcess);
+            Session::new(self, parts, None, Binding::Stdio, Ingress::InProcess, Payer::Process);
         let mut stop = pin!(stop);
         let mut writing = pin!(write(output, outgoing));
         let end = tokio::select! {

@@ -13,6 +13,7 @@ use futures_util::{
     SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
 };
+use herald_engine::budget::Payer;
 use herald_protocol::{AgentName, Dialect, locks::lock};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, request::Parts};
 use hyper::upgrade::OnUpgrade;
@@ -38,6 +39,7 @@ use tokio_tungstenite::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    activity::ConnectionState,
     bind::{
         Binding, Exchange, rest,
         session::{OutputMessage, Session, SessionOutput},
@@ -47,7 +49,6 @@ use crate::{
     guard::Ingress,
     refusal::Refusal,
     server::Server,
-    socket::ConnectionState,
 };
 
 /// The subprotocol, for clients that ask for one.
@@ -71,6 +72,8 @@ pub(crate) struct Upgrade {
     parts: Box<Parts>,
     agent: Option<AgentName>,
     ingress: Ingress,
+    /// The payer of the memory of its calls.
+    payer: Payer,
 }
 
 /// The end of a WebSocket.
@@ -101,9 +104,10 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
         }
     };
     // Before the switch, so that bad credentials are refused as over HTTP.
-    if let Err(error) = exchange.caller().await {
-        return rest::refuse(exchange, Dialect::V1, error);
-    }
+    let payer = match exchange.caller().await {
+        Ok(caller) => exchange.payer(&caller),
+        Err(error) => return rest::refuse(exchange, Dialect::V1, error),
+    };
     let upgraded = exchange.parts.extensions.get::<OnUpgrade>().cloned();
     // The connections of a host application cannot be taken over.
     let Some(upgraded) = upgraded.filter(|_| exchange.ingress != Ingress::InProcess) else {
@@ -113,7 +117,7 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
     let mut parts = exchange.parts.clone();
     parts.extensions.remove::<OnUpgrade>();
     let (parts, agent, ingress) = (Box::new(parts), exchange.agent.clone(), exchange.ingress);
-    let upgrade = Upgrade { upgraded, parts, agent, ingress };
+    let upgrade = Upgrade { upgraded, parts, agent, ingress, payer };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -179,8 +183,9 @@ impl Upgrade {
             .max_frame_size(limit);
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(framing)).await;
         let (mut sink, mut stream) = socket.split();
+        let (binding, ingress, payer) = (Binding::WebSocket, self.ingress, self.payer);
         let (mut session, outgoing) =
-            Session::new(server.clone(), *self.parts, self.agent, Binding::WebSocket, self.ingress);
+            Session::new(server.clone(), *self.parts, self.agent, binding, ingress, payer);
         let end = {
             let mut writing = pin!(write(&mut sink, outgoing, &meter, &config.timeouts));
             let end = tokio::select! {

@@ -6,7 +6,7 @@ use herald_protocol::sse::{Parser, SseEvent};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     time::timeout,
 };
 
@@ -141,9 +141,24 @@ pub(crate) fn old_message(text: &str) -> Value {
     } })
 }
 
+/// A connection from 127.0.0.`host`, which limits take for a host of its own.
+pub(crate) async fn connect_from(host: u8, address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, host], 0))).unwrap();
+    socket.connect(address).await.unwrap()
+}
+
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.unwrap();
+        Self::over(TcpStream::connect(address).await.unwrap(), address)
+    }
+
+    /// A connection of another host, 127.0.0.`host`.
+    pub(crate) async fn connect_from(host: u8, address: SocketAddr) -> Self {
+        Self::over(connect_from(host, address).await, address)
+    }
+
+    fn over(stream: TcpStream, address: SocketAddr) -> Self {
         stream.set_nodelay(true).unwrap();
         Self { stream, address, received: Vec::new() }
     }

@@ -101,6 +101,11 @@ impl Hub {
         self.client().await.call(call).await
     }
 
+    /// One call from 127.0.0.`host`.
+    pub(crate) async fn call_from(&self, host: u8, call: Call) -> Answer {
+        Client::connect_from(host, self.address).await.call(call).await
+    }
+
     /// Lets `wait` and `steps` go on, so many times.
     pub(crate) fn release(&self, count: usize) {
         self.script.gate.add_permits(count);

@@ -101,44 +101,6 @@ async fn what_does_not_finish_is_cut_off_in_time() {
 }
 
 #[tokio::test]
-async fn beyond_the_cap_connections_wait_their_turn() {
-    let limits = Limits { connections: 2, ..Limits::default() };
-    let hub = Hub::with(Config { limits, ..Config::default() }).await;
-    let mut first = hub.client().await;
-    let mut second = hub.client().await;
-    for client in [&mut first, &mut second] {
-        assert_eq!(client.call(Call::get("/healthz")).await.status(), 200);
-    }
-    let mut third = hub.client().await;
-    third.send(&Call::get("/healthz")).await;
-    let early = tokio::time::timeout(Duration::from_millis(100), third.stream.readable()).await;
-    assert!(early.is_err(), "answered beyond the cap");
-    drop(first);
-    assert_eq!(third.answer().await.status(), 200);
-}
-
-#[tokio::test]
-async fn one_address_has_only_its_share() {
-    let limits = Limits { connections_per_address: Some(2), ..Limits::default() };
-    let hub = Hub::with(Config { limits, ..Config::default() }).await;
-    let mut kept = Vec::new();
-    for _ in 0..2 {
-        let mut client = hub.client().await;
-        assert_eq!(client.call(Call::get("/healthz")).await.status(), 200);
-        kept.push(client);
-    }
-    assert!(hub.client().await.is_closed().await);
-    drop(kept);
-    loop {
-        let mut client = hub.client().await;
-        client.send(&Call::get("/healthz")).await;
-        if !matches!(client.stream.peek(&mut [0]).await, Ok(0) | Err(_)) {
-            break;
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_peer_that_takes_nothing_is_cut_off() {
     let timeouts = Timeouts { stall: Duration::from_secs(2), ..Timeouts::default() };
     let limits = Limits { streams_per_caller: 1, ..Limits::default() };

@@ -12,6 +12,7 @@ mod bytes;
 mod card;
 mod errors;
 mod events;
+mod floods;
 mod grpc;
 mod guard;
 mod http2;

@@ -62,7 +62,9 @@ async fn one_who_reads_nothing_leaves_room_for_the_others() {
     assert!(refused.headers().contains_key("retry-after"));
     let small = get(&hub, &mut idle, "/tasks?pageSize=1").await;
     assert_eq!(small.status(), 200, "small answers are not counted");
-    let other = hub.call(Call::get(&path).v1()).await;
+    let neighbour = hub.call(Call::get(&path).v1()).await;
+    assert_eq!(neighbour.status(), 503, "another connection of the same host");
+    let other = hub.call_from(2, Call::get(&path).v1()).await;
     assert_eq!((other.status(), other.body.len() > 1 << 20), (200, true));
     let read = timeout(SOON, unread.into_body().collect()).await.unwrap().unwrap().to_bytes();
     assert_eq!(read, other.body, "it is all there for whoever reads it after all");
@@ -128,7 +130,7 @@ async fn all_of_ones_events_have_their_place_there_too() {
         seen += frame.into_data().unwrap().len();
     }
     assert_eq!(get(&hub, &mut idle, &path).await.status(), 503, "the feed holds an event");
-    assert_eq!(hub.call(Call::get(&path).v1()).await.status(), 200);
+    assert_eq!(hub.call_from(2, Call::get(&path).v1()).await.status(), 200);
     drop(feed);
     let waited = async { while get(&hub, &mut idle, &path).await.status() == 503 {} };
     timeout(SOON, waited).await.expect("who hangs up holds nothing");

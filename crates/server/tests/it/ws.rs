@@ -823,3 +823,26 @@ async fn a_retried_stream_follows_the_same_task_over_either_binding() {
     let first = sent_task(&keyed.call("SendMessage", &message("one")).await);
     assert_ne!(sent_task(&keyed.call("SendMessage", &message("two")).await), first);
 }
+
+#[tokio::test]
+async fn calls_in_progress_take_memory() {
+    // Memory for eight calls of everybody, and for 14 more of each host.
+    let limits = Limits { responses: 64 * (8 << 10), ..Limits::default() };
+    let hub = Hub::with(Config { limits, ..Config::default() }).await;
+    let mut sockets = [Socket::open(&hub).await, Socket::open(&hub).await];
+    for call in 0..8 + 14 {
+        sockets[call % 2].send(call, "SendMessage", &message("wait x")).await;
+    }
+    let begun = async {
+        let list = || Call::rpc("ListTasks", &json!({ "pageSize": 1 }));
+        while hub.call_from(2, list()).await.result()["totalSize"] != 8 + 14 {}
+    };
+    timeout(SOON, begun).await.unwrap();
+    sockets[0].send("late", "GetTask", &json!({ "id": "x" })).await;
+    let early = timeout(Duration::from_millis(200), sockets[0].next()).await;
+    assert!(early.is_err(), "{early:?}");
+    hub.release(1);
+    hub.release(8 + 13);
+    let answered = async { while sockets[0].next().await["id"] != "late" {} };
+    timeout(SOON, answered).await.expect("a call that waits for memory is answered later");
+}
