@@ -25,7 +25,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   lint               clippy over all targets, those of `cargo xtask test` included
   test [filter…]     set up what the chosen tests need and run them; see --help
   bench [options]    measure Herald beside the floor and the official SDKs; see --help
-  generate           make the code of the protobuf messages from their files
+  generate           make the code of the protobuf messages from their files, and docs/api.md
   requirements       list the protocol requirements that tests prove, and those none does
   changelog          move the entries of changes/ into CHANGELOG.md at a release
   tools              install cargo-deny, if it is missing";

@@ -9,6 +9,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "base64 jiff prost prost-types serde serde_json serde_json_canonicalizer \
          serde_path_to_error strsim",
     ),
+    ("herald-api", "herald-protocol schemars serde serde_html_form serde_json"),
     (
         "herald-engine",
         "async-trait base64 blake3 bytes herald-protocol refinery rusqlite serde serde_json \
@@ -45,7 +46,7 @@ const ALLOWED: &[(&str, &str)] = &[
          opentelemetry_sdk reqwest rustix schemars serde serde_json strsim tokio tokio-util toml tracing tracing-subscriber uuid",
     ),
     ("xtask", "anyhow serde serde_json"),
-    ("generate", "anyhow prost prost-build protox"),
+    ("generate", "anyhow herald-api prost prost-build protox"),
 ];
 
 #[test]

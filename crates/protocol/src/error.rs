@@ -179,6 +179,24 @@ errors! {
         http: 413, grpc: ResourceExhausted,
         reason: "TOO_LARGE", name: "HERALD_TOO_LARGE",
     }
+    /// Something that `/api` names does not exist, or not for this caller.
+    ResourceNotFound {
+        json_rpc: -31015, json_rpc_v03: -31015, json_rpc_v01: -31015, json_rpc_http: 200,
+        http: 404, grpc: NotFound,
+        reason: "RESOURCE_NOT_FOUND", name: "HERALD_RESOURCE_NOT_FOUND",
+    }
+    /// Several owners have a task with the id that an administrator named.
+    AmbiguousTask {
+        json_rpc: -31016, json_rpc_v03: -31016, json_rpc_v01: -31016, json_rpc_http: 200,
+        http: 409, grpc: FailedPrecondition,
+        reason: "AMBIGUOUS_TASK", name: "HERALD_AMBIGUOUS_TASK",
+    }
+    /// The answer names another question than the one that is open.
+    QuestionChanged {
+        json_rpc: -31017, json_rpc_v03: -31017, json_rpc_v01: -31017, json_rpc_http: 200,
+        http: 409, grpc: FailedPrecondition,
+        reason: "QUESTION_CHANGED", name: "HERALD_QUESTION_CHANGED",
+    }
     /// The server cannot do it now; the same call may succeed later.
     Unavailable {
         json_rpc: -32603, json_rpc_v03: -32603, json_rpc_v01: -32011, json_rpc_http: 200,

@@ -1,4 +1,5 @@
-//! Generator of the committed code of protobuf messages. It needs no protobuf compiler.
+//! Generator of committed files: the code of protobuf messages, without a protobuf compiler, and the page
+//! of `/api`.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,8 @@ pub struct Generated {
     pub content: Vec<u8>,
 }
 
-/// Compiles everything: the messages of each version, and the descriptors that reflection shows.
+/// Makes everything: the messages of each version, the descriptors that reflection shows, and the page of
+/// `/api`.
 pub fn generate() -> anyhow::Result<Vec<Generated>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let root = root.canonicalize().context("the workspace is not where it was built")?;
@@ -42,6 +44,8 @@ pub fn generate() -> anyhow::Result<Vec<Generated>> {
     }
     let path = root.join("crates/protocol/src/grpc/generated/descriptors.bin");
     files.push(Generated { path, content: descriptors.encode_to_vec() });
+    let content = herald_api::reference::page().into_bytes();
+    files.push(Generated { path: root.join("docs/api.md"), content });
     Ok(files)
 }
 

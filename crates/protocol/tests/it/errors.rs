@@ -126,6 +126,9 @@ fn our_own_codes_stay_out_of_the_reserved_range_and_reasons_are_unique() {
         ErrorKind::Forbidden,
         ErrorKind::IdempotencyConflict,
         ErrorKind::LimitExceeded,
+        ErrorKind::ResourceNotFound,
+        ErrorKind::AmbiguousTask,
+        ErrorKind::QuestionChanged,
     ] {
         assert!(!(-32099..=-32001).contains(&kind.codes().json_rpc));
     }

@@ -198,6 +198,11 @@ impl Contact {
                 "the agent refused the credential; is it the right one?".to_owned()
             }
             ErrorKind::IdempotencyConflict => "send it again as a new message".to_owned(),
+            ErrorKind::ResourceNotFound => "check the name or the id".to_owned(),
+            ErrorKind::AmbiguousTask => "name its owner with --tenant and --principal".to_owned(),
+            ErrorKind::QuestionChanged => {
+                "read the question that is open now, and answer it by its id".to_owned()
+            }
             ErrorKind::TooLarge => {
                 "upload it where the agent can fetch it, and give its URL with --file".to_owned()
             }

@@ -1,0 +1,179 @@
+//! Route table of `/api`: method, path, scope, types and summary of every route, declared once.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{
+    agents::{AgentList, AgentView},
+    audit::{AuditFilter, AuditLogPage, AuditVerification, AuditVerifyQuery},
+    keys::{CreateKey, CreatedKey, KeyPage, KeyView, KeysQuery, TenantPage, TenantsQuery},
+    schema::OpenApiDocument,
+    status::ServerStatus,
+    store::StoreView,
+    tasks::{
+        AnswerQuestion, TaskDetail, TaskHeadPage, TaskLog, TaskLogQuery, TaskOwnerQuery, TasksQuery,
+    },
+};
+
+/// A route with the types of its request and its reply.
+pub trait ApiCall {
+    /// The route.
+    const ROUTE: ApiRoute;
+    /// The parameters in the query.
+    type Query: Serialize + DeserializeOwned + JsonSchema;
+    /// The body; [`Nothing`] if there is none.
+    type Body: Serialize + DeserializeOwned + JsonSchema;
+    /// The reply; [`Download`] if it is not JSON.
+    type Reply: JsonSchema;
+}
+
+/// A function of the types of a route.
+pub(crate) trait RouteVisitor {
+    /// The result.
+    type Output;
+    /// The function.
+    fn visit<C: ApiCall>(self) -> Self::Output;
+}
+
+/// A request without parameters, or without a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// A reply of any media type, as a file to save.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+pub struct Download;
+
+/// The scope that a route needs. The scope `admin` is enough for every route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiScope {
+    /// None beside valid credentials.
+    Any,
+    /// `read`.
+    Read,
+    /// `send`.
+    Send,
+    /// `cancel`.
+    Cancel,
+    /// `admin`.
+    Admin,
+}
+
+impl ApiScope {
+    /// The name; `None` for [`ApiScope::Any`].
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Any => None,
+            Self::Read => Some("read"),
+            Self::Send => Some("send"),
+            Self::Cancel => Some("cancel"),
+            Self::Admin => Some("admin"),
+        }
+    }
+}
+
+/// Declares the routes: the enum with its table, and a type per route for its [`ApiCall`].
+macro_rules! routes {
+    ($(
+        #[doc = $summary:literal]
+        $name:ident: $method:ident $path:literal, $scope:ident, $query:ty, $body:ty => $reply:ty;
+    )*) => {
+        /// The routes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum ApiRoute {
+            $(#[doc = $summary] $name,)*
+        }
+
+        impl ApiRoute {
+            /// Every route. A path with a verb comes before the path whose id would match the verb too.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The method.
+            pub const fn method(self) -> &'static str {
+                match self { $(Self::$name => stringify!($method),)* }
+            }
+
+            /// The path. Names in braces are parameters.
+            pub const fn path(self) -> &'static str {
+                match self { $(Self::$name => $path,)* }
+            }
+
+            /// The scope.
+            pub const fn scope(self) -> ApiScope {
+                match self { $(Self::$name => ApiScope::$scope,)* }
+            }
+
+            /// One line for people.
+            pub fn summary(self) -> &'static str {
+                match self { $(Self::$name => $summary.trim(),)* }
+            }
+
+            /// The name of the route, as in the OpenAPI document.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+
+            /// Calls a generic function with the types of the route.
+            pub(crate) fn visit<V: RouteVisitor>(self, visitor: V) -> V::Output {
+                match self { $(Self::$name => visitor.visit::<calls::$name>(),)* }
+            }
+        }
+
+        /// The types of the routes, one per route.
+        pub mod calls {
+            use super::*;
+
+            $(
+                #[doc = $summary]
+                #[derive(Debug, Clone, Copy)]
+                pub struct $name;
+
+                impl ApiCall for $name {
+                    const ROUTE: ApiRoute = ApiRoute::$name;
+                    type Query = $query;
+                    type Body = $body;
+                    type Reply = $reply;
+                }
+            )*
+        }
+    };
+}
+
+routes! {
+    /// The caller's identity, the server's version, features and limits.
+    GetStatus: GET "/api", Any, Nothing, Nothing => ServerStatus;
+    /// This interface as an OpenAPI 3.1 document.
+    GetOpenApi: GET "/api/openapi.json", Any, Nothing, Nothing => OpenApiDocument;
+    /// The agents that the caller may use.
+    ListAgents: GET "/api/agents", Read, Nothing, Nothing => AgentList;
+    /// One agent.
+    GetAgent: GET "/api/agents/{name}", Read, Nothing, Nothing => AgentView;
+    /// One page of tasks, the newest status first.
+    ListTasks: GET "/api/tasks", Read, TasksQuery, Nothing => TaskHeadPage;
+    /// Answers the open question of a task.
+    AnswerTask: POST "/api/tasks/{id}:answer", Send, TaskOwnerQuery, AnswerQuestion => TaskDetail;
+    /// Cancels a task. A task that is cancelled already stays so.
+    CancelTask: POST "/api/tasks/{id}:cancel", Cancel, TaskOwnerQuery, Nothing => TaskDetail;
+    /// One task, with its open question.
+    GetTask: GET "/api/tasks/{id}", Read, TaskOwnerQuery, Nothing => TaskDetail;
+    /// The log of a task, with times and causes.
+    GetTaskLog: GET "/api/tasks/{id}/log", Read, TaskLogQuery, Nothing => TaskLog;
+    /// One part of an artifact, as a file.
+    GetArtifactPart: GET "/api/tasks/{id}/artifacts/{artifact}/parts/{number}", Read, TaskOwnerQuery, Nothing => Download;
+    /// The API keys, without their secrets.
+    ListKeys: GET "/api/keys", Admin, KeysQuery, Nothing => KeyPage;
+    /// Creates an API key. The reply is the only one that contains the secret.
+    CreateKey: POST "/api/keys", Admin, Nothing, super::CreateKey => CreatedKey;
+    /// One API key, without its secret.
+    GetKey: GET "/api/keys/{id}", Admin, Nothing, Nothing => KeyView;
+    /// Revokes an API key. Its open streams end within 5 seconds.
+    RevokeKey: DELETE "/api/keys/{id}", Admin, Nothing, Nothing => KeyView;
+    /// The tenants that have tasks, with their numbers of tasks and bytes.
+    ListTenants: GET "/api/tenants", Admin, TenantsQuery, Nothing => TenantPage;
+    /// One page of the audit log, the newest record first.
+    ListAudit: GET "/api/audit", Admin, AuditFilter, Nothing => AuditLogPage;
+    /// Verifies the hash chain of the audit log.
+    VerifyAudit: GET "/api/audit:verify", Admin, AuditVerifyQuery, Nothing => AuditVerification;
+    /// The state of the store.
+    GetStore: GET "/api/store", Admin, Nothing, Nothing => StoreView;
+}
