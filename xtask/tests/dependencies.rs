@@ -12,7 +12,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("herald-api", "herald-protocol schemars serde serde_html_form serde_json"),
     (
         "herald-engine",
-        "async-trait base64 blake3 bytes herald-protocol refinery rusqlite serde serde_json \
+        "async-trait base64 blake3 bytes herald-protocol refinery rusqlite rustix serde serde_json \
          tempfile thiserror tokio tokio-util tracing uuid",
     ),
     (

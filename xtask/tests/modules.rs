@@ -60,6 +60,8 @@ const ENGINE: &[&str] = &[
     "token",
     "idempotency",
     "fault",
+    "audit",
+    "keys",
     "caller",
     "codec",
     "rules",
@@ -73,6 +75,9 @@ const ENGINE: &[&str] = &[
     "model::event",
     "model::run",
     "model::cause",
+    "model::audit_chain",
+    "model::audit",
+    "model::api_key",
     "model::key",
     "model::member",
 ];
@@ -103,7 +108,9 @@ const CYCLES: &[(&str, &[&str], &str)] = &[
     (
         "engine",
         &[
+            "store::sqlite::api_keys",
             "store::sqlite::append",
+            "store::sqlite::audit",
             "store::sqlite::files",
             "store::sqlite::job",
             "store::sqlite::locks",

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use herald_protocol::AgentName;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -11,11 +14,13 @@ use crate::{
         profile::{Agent, Profile},
         registry::{Registry, RegistryError},
     },
+    audit::RefusalLog,
     budget::{MemoryBudget, Payer, Quota},
     cache::TaskCache,
     clock::Clock,
     core::{BYTES_PER_READ_BYTE, Core},
     engine::Engine,
+    keys::KeyUses,
     membership::Membership,
     settings::Settings,
     store::Store,
@@ -99,6 +104,9 @@ impl EngineBuilder {
             work: TaskTracker::new(),
             draining: CancellationToken::new(),
             left: CancellationToken::new(),
+            refusals: RefusalLog::default(),
+            key_uses: KeyUses::default(),
+            key_changes: watch::Sender::default(),
             secret,
         }))
     }

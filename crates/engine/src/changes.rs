@@ -35,7 +35,9 @@ pub(crate) async fn follow_others(core: Arc<Core>) {
                         runtime.wake();
                     }
                 }
+                Change::Keys => core.key_changes.send_replace(()),
                 Change::All => {
+                    core.key_changes.send_replace(());
                     refresh_all(&core).await;
                     core.wake_dispatchers();
                 }

@@ -5,19 +5,21 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use herald_protocol::{AgentName, Error, ErrorKind, Seq, TaskId, TaskState, Timestamp};
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     time::{Instant, sleep},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     agents::{registry::Registry, runtime::AgentRuntime},
+    audit::RefusalLog,
     budget::{MemoryBudget, Quota, Reservation},
     cache::{CachedTask, TaskCache},
     caller::{AgentRoute, Caller},
     clock::Clock,
     codec,
     fault::{internal, refuse},
+    keys::KeyUses,
     membership::Membership,
     rules::{self, Event, Received, Record},
     settings::Settings,
@@ -60,6 +62,12 @@ pub(crate) struct Core {
     pub(crate) draining: CancellationToken,
     /// Cancelled when it has left the members of the store.
     pub(crate) left: CancellationToken,
+    /// Refusals that wait for the audit log.
+    pub(crate) refusals: RefusalLog,
+    /// Uses of API keys that wait to be stored.
+    pub(crate) key_uses: KeyUses,
+    /// Notified when an API key may have changed.
+    pub(crate) key_changes: watch::Sender<()>,
     /// Signs page tokens.
     pub(crate) secret: [u8; 32],
 }

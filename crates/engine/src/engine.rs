@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use herald_protocol::{AgentName, Error, ErrorKind, Request, TaskId};
 
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -11,6 +12,7 @@ use crate::{
         profile::{Agent, Profile},
         registry::RegistryError,
     },
+    audit::Refusal,
     budget::{MemoryBudget, Reservation},
     caller::{AgentRoute, Caller},
     changes,
@@ -25,7 +27,7 @@ use crate::{
         subscribe,
     },
     read::feed::Feed,
-    store::{Position, StoreError},
+    store::{ApiKey, ApiKeyId, Position, StoreError},
     turns::{
         dispatcher::Dispatcher,
         recovery::{self, QueuedTasks},
@@ -165,6 +167,34 @@ impl Engine {
         self.core.store.probe().await.map_err(refuse)
     }
 
+    /// Records a refused call in the audit log. Equal refusals of a second become one record. It
+    /// never waits.
+    pub fn record_refusal(&self, refusal: Refusal) {
+        self.core.refusals.add(refusal);
+    }
+
+    /// The API key whose secret has this hash, for an authenticator. It may be revoked or expired.
+    pub async fn find_key_by_hash(&self, hash: &[u8; 32]) -> Result<Option<ApiKey>, Error> {
+        self.core.store.find_key_by_hash(hash).await.map_err(refuse)
+    }
+
+    /// The API key with this id, for an authenticator that holds an older copy.
+    pub async fn find_key(&self, id: &str) -> Result<Option<ApiKey>, Error> {
+        self.core.store.find_key(id).await.map_err(refuse)
+    }
+
+    /// Notes the use of an API key. It is stored with those of other keys, at most a minute later.
+    pub fn record_key_use(&self, id: &ApiKeyId) {
+        self.core.key_uses.add(id, self.core.now());
+    }
+
+    /// Notifies when API keys may have been created or revoked, here or by another member. A
+    /// notification may be lost, so that a holder of copies also has to read them again
+    /// periodically.
+    pub fn key_changes(&self) -> watch::Receiver<()> {
+        self.core.key_changes.subscribe()
+    }
+
     /// The memory budget of requests while they are read, decoded and stored: each reserves
     /// [`budget::BYTES_PER_REQUEST_BYTE`](crate::budget::BYTES_PER_REQUEST_BYTE) times its size.
     pub fn requests(&self) -> &Arc<MemoryBudget> {
@@ -185,6 +215,13 @@ impl Engine {
         // Apart from the work that a shutdown waits for.
         TaskTracker::new().spawn(heartbeat::keep_alive(Arc::clone(&self.core)));
         TaskTracker::new().spawn(changes::follow_others(Arc::clone(&self.core)));
+        let core = Arc::clone(&self.core);
+        TaskTracker::new().spawn(async move {
+            tokio::select! {
+                () = core.refusals.run(&*core.store) => {}
+                () = core.left.cancelled() => {}
+            }
+        });
         Ok(())
     }
 
@@ -210,6 +247,9 @@ impl Engine {
         if tokio::time::timeout(grace, core.work.wait()).await.is_err() {
             tracing::warn!("some turns did not finish in time; the next start continues them");
         }
+        // The store has logged its error.
+        let _ = core.refusals.flush(&*core.store).await;
+        let _ = core.key_uses.flush(&*core.store).await;
         core.left.cancel();
         core.leave().await;
     }

@@ -1,4 +1,5 @@
-//! Janitor: fails tasks whose caller did not answer in time and removes tasks by the retention rules.
+//! Janitor: fails tasks whose caller did not answer in time, removes tasks and audit records by the
+//! retention rules, and stores the last uses of API keys.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -7,7 +8,7 @@ use herald_protocol::{AgentName, Error, Timestamp};
 use crate::{
     core::Core,
     fault::refuse,
-    store::Retention,
+    store::{AuditRetention, Retention},
     turns::{ending::end, failure, recovery},
 };
 
@@ -40,6 +41,8 @@ impl Janitor {
                 () = tokio::time::sleep(self.core.settings.sweep_every) => {}
                 () = self.core.draining.cancelled() => return,
             }
+            // The store has logged its error, and the next round tries again.
+            let _ = self.core.key_uses.flush(&*self.core.store).await;
             // A fallback for a lost wake-up: every dispatcher reads the store again.
             self.core.wake_dispatchers();
             let swept = if self.core.membership.is_leader() {
@@ -64,6 +67,14 @@ impl Janitor {
             bytes: settings.keep_bytes,
         };
         while self.core.store.sweep(retention.clone(), BATCH).await.map_err(refuse)? == BATCH {
+            tokio::task::yield_now().await;
+        }
+        let retention = AuditRetention {
+            before: settings.keep_audit_for.map(|age| self.ago(age)),
+            records: settings.keep_audit_records,
+        };
+        while self.core.store.sweep_audit(retention.clone(), BATCH).await.map_err(refuse)? == BATCH
+        {
             tokio::task::yield_now().await;
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! conditional [`store::Store::append`] makes it durable; readers follow the log.
 
 mod agents;
+mod audit;
 pub mod budget;
 mod builder;
 mod cache;
@@ -19,6 +20,7 @@ mod fault;
 mod heartbeat;
 mod idempotency;
 mod janitor;
+pub mod keys;
 mod membership;
 pub mod metrics;
 pub mod model;
@@ -38,6 +40,7 @@ pub use agents::{
     profile::{self as agent, Agent, Profile, Recovery, Skill},
     registry::RegistryError,
 };
+pub use audit::Refusal;
 pub use builder::{BuildError, EngineBuilder};
 pub use caller::{
     AgentRoute, Caller, Credential, Identity, Scopes, UnknownScope, Validity, Visibility,

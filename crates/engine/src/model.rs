@@ -1,5 +1,9 @@
-//! Data model: plain data of tasks, their logs and their claims. It depends on the protocol alone.
+//! Data model: plain data of tasks, their logs and their claims, of API keys and of the audit log. It
+//! depends on the protocol alone.
 
+pub mod api_key;
+pub mod audit;
+pub mod audit_chain;
 pub mod cause;
 pub mod command;
 pub mod event;

@@ -26,6 +26,10 @@ pub struct Settings {
     pub keep_tasks: Option<u64>,
     /// The maximum bytes of logs per tenant. The oldest finished tasks are removed first.
     pub keep_bytes: Option<u64>,
+    /// Audit records are removed this long after they were stored. `None` keeps them.
+    pub keep_audit_for: Option<Duration>,
+    /// The maximum number of audit records. The oldest are removed first.
+    pub keep_audit_records: Option<u64>,
     /// The name of this node among the members of the store.
     pub node: String,
     /// The time between two heartbeats.
@@ -58,6 +62,8 @@ impl Default for Settings {
             keep_for: Some(Duration::from_secs(30 * 24 * 3600)),
             keep_tasks: Some(1_000_000),
             keep_bytes: Some(10 << 30),
+            keep_audit_for: Some(Duration::from_secs(365 * 24 * 3600)),
+            keep_audit_records: Some(1_000_000),
             node: "herald".to_owned(),
             heartbeat_every: Duration::from_secs(1),
             lease: Duration::from_secs(15),

@@ -1,5 +1,6 @@
 //! Store trait: the durable log of every task, and its queries.
 
+mod audit;
 mod change;
 #[cfg(feature = "test-util")]
 pub mod conformance;
@@ -11,11 +12,14 @@ use std::fmt;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, Timestamp};
+use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, TenantId, Timestamp};
 
 use crate::metrics::StoreMetrics;
 
 pub use crate::model::{
+    api_key::{ApiKey, ApiKeyId},
+    audit::{AuditActor, AuditEnds, AuditEntry, AuditRecord, AuditSubject, ChainLink},
+    audit_chain::{ChainFault, ChainFaultKind, ChainVerifier},
     cause::{Actor, Cause},
     event::{Entry, Kind},
     key::{Conversation, Key, Owner, Scope},
@@ -23,6 +27,7 @@ pub use crate::model::{
     record::Header,
     run::{Epoch, Run, TaskVersion},
 };
+pub use audit::{AuditPage, AuditQuery, AuditRetention, verify_audit};
 pub use change::{Change, Changes};
 
 /// A stored event, with the data of its commit.
@@ -272,6 +277,60 @@ pub struct Retention {
     pub bytes: Option<u64>,
 }
 
+/// Query of API keys, in the order of their ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKeyQuery {
+    /// Only keys of this tenant.
+    pub tenant: Option<TenantId>,
+    /// Only keys after this one.
+    pub after: Option<ApiKeyId>,
+    /// The maximum number of keys.
+    pub limit: usize,
+}
+
+/// Query of the owners that have tasks, in the order of tenant and principal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerQuery {
+    /// Only owners of this tenant.
+    pub tenant: Option<TenantId>,
+    /// Only owners after this one.
+    pub after: Option<Owner>,
+    /// The maximum number of owners.
+    pub limit: usize,
+}
+
+/// Stored tasks of some owners, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Tasks that have not ended, including direct answers that are not given yet.
+    pub active: u64,
+    /// Tasks that wait for their agent.
+    pub queued: u64,
+    /// All tasks, without direct answers.
+    pub tasks: u64,
+    /// The bytes of the logs of all tasks, as of the last status change of each.
+    pub bytes: u64,
+}
+
+/// State of a store, for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// The bytes of the database.
+    pub bytes: u64,
+    /// The bytes of the write-ahead log.
+    pub log_bytes: u64,
+    /// The free bytes of the disk; `None` if the store is not on a disk of this machine.
+    pub free_bytes: Option<u64>,
+    /// The version of the schema.
+    pub schema: u32,
+    /// The tasks of all owners.
+    pub usage: Usage,
+    /// The time of the oldest event.
+    pub oldest: Option<Timestamp>,
+    /// Both ends of the audit log.
+    pub audit: AuditEnds,
+}
+
 /// Errors of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
@@ -411,6 +470,70 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Removes a member. Everything that it held is due, and its conversations are unlocked.
     async fn leave(&self, me: MemberId) -> Result<(), StoreError>;
+
+    /// The owners in the scope that have a task with this id, at most `limit`. The cost grows with
+    /// the number of owners in the scope, not with the number of tasks.
+    async fn owners_of(
+        &self,
+        scope: &Scope,
+        task: &TaskId,
+        limit: usize,
+    ) -> Result<Vec<Owner>, StoreError>;
+
+    /// The usage of all owners in the scope, from counters. The cost grows with the number of
+    /// owners in the scope, not with the number of tasks.
+    async fn usage(&self, scope: &Scope) -> Result<Usage, StoreError>;
+
+    /// Reads a page of the owners that have tasks, each with its usage.
+    async fn owners(&self, query: OwnerQuery) -> Result<Vec<(Owner, Usage)>, StoreError>;
+
+    /// The state of the store.
+    async fn status(&self) -> Result<StoreStatus, StoreError>;
+
+    /// Stores a new API key, and the audit record of its creation, in one transaction.
+    /// [`StoreError::Conflict`] if a key has the same id or the same hash.
+    async fn create_key(&self, key: ApiKey, audit: AuditEntry) -> Result<(), StoreError>;
+
+    /// Revokes an API key, and stores the audit record, in one transaction. A key that was revoked
+    /// before keeps its time, and no record is added. Returns the key; `None` if it does not exist.
+    /// All members, including the writer, are notified.
+    async fn revoke_key(
+        &self,
+        id: &str,
+        at: Timestamp,
+        audit: AuditEntry,
+    ) -> Result<Option<ApiKey>, StoreError>;
+
+    /// Notes the times at which API keys were used. An earlier time than the stored one has no
+    /// effect, nor has an unknown key.
+    async fn record_key_uses(&self, uses: Vec<(ApiKeyId, Timestamp)>) -> Result<(), StoreError>;
+
+    /// The API key with this id.
+    async fn find_key(&self, id: &str) -> Result<Option<ApiKey>, StoreError>;
+
+    /// The API key whose secret has this hash.
+    async fn find_key_by_hash(&self, hash: &[u8; 32]) -> Result<Option<ApiKey>, StoreError>;
+
+    /// Reads a page of API keys, including revoked and expired ones.
+    async fn list_keys(&self, query: ApiKeyQuery) -> Result<Vec<ApiKey>, StoreError>;
+
+    /// Adds records to the audit log, in this order.
+    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError>;
+
+    /// Reads a page of the audit log. One call examines a bounded number of records, so that a page
+    /// before the end may be short or empty. Records that cannot be read are missing.
+    async fn read_audit(&self, query: AuditQuery) -> Result<AuditPage, StoreError>;
+
+    /// Both ends of the audit log.
+    async fn audit_ends(&self) -> Result<AuditEnds, StoreError>;
+
+    /// Removes up to `limit` of the oldest audit records by the retention limits, and keeps the
+    /// last removed one as the checkpoint. Returns the number of removed records.
+    async fn sweep_audit(
+        &self,
+        retention: AuditRetention,
+        limit: usize,
+    ) -> Result<usize, StoreError>;
 
     /// Checks that a write would succeed now.
     async fn probe(&self) -> Result<(), StoreError>;

@@ -19,6 +19,8 @@ pub enum Change {
     Task(Key),
     /// A task of this agent may be due.
     Work(AgentName),
+    /// An API key was created or revoked.
+    Keys,
     /// Anything may have changed.
     All,
 }

@@ -2,12 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed check panics")]
 
+mod api_keys;
 mod append;
+mod audit;
 mod changes;
 mod feed;
 mod list;
 mod log;
 mod members;
+mod owners;
 mod read;
 mod shared;
 mod sweep;
@@ -144,6 +147,25 @@ where
             nothing_is_removed_without_a_limit,
             a_removed_owner_can_store_tasks_again,
         },
+        owners::{
+            owners_of_a_task_are_found_in_a_scope,
+            usage_follows_the_states_of_tasks,
+            owners_are_listed_in_pages,
+            the_status_of_a_store_has_its_numbers,
+        },
+        api_keys::{
+            a_key_is_found_by_its_id_and_by_its_hash,
+            a_key_with_a_known_id_or_hash_is_refused,
+            keys_are_listed_in_pages,
+            a_key_is_revoked_once,
+            the_last_use_of_a_key_is_recorded,
+            all_members_are_notified_of_changed_keys,
+        },
+        audit::{
+            audit_records_are_read_as_they_were_written,
+            audit_records_are_filtered,
+            audit_retention_keeps_the_chain,
+        },
     );
 }
 
@@ -179,6 +201,8 @@ where
         agents_of_the_other_node_are_served,
         a_feed_misses_no_event_of_either_node,
         a_paused_task_has_the_time_of_its_pause,
+        a_key_that_one_node_revokes_is_revoked_on_both,
+        both_nodes_write_one_audit_log,
     );
 }
 

@@ -14,9 +14,11 @@ use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Changes, Conversation, Due, FeedPage, FeedQuery, HeartbeatReply, HistoryQuery, Key,
-    ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind, Original, Position,
-    Retention, Store, StoreError, Stored, TaskVersion, sqlite::Sqlite,
+    ApiKey, ApiKeyId, ApiKeyQuery, Append, AuditEnds, AuditEntry, AuditPage, AuditQuery,
+    AuditRetention, Changes, Conversation, Due, FeedPage, FeedQuery, HeartbeatReply, HistoryQuery,
+    Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind, Original, Owner,
+    OwnerQuery, Position, Retention, Scope, Store, StoreError, StoreStatus, Stored, TaskVersion,
+    Usage, sqlite::Sqlite,
 };
 
 type FailingAppends = (fn(&Append) -> bool, usize);
@@ -260,6 +262,81 @@ impl Store for Flaky {
     async fn leave(&self, me: MemberId) -> Result<(), StoreError> {
         self.check_write()?;
         self.store.leave(me).await
+    }
+
+    async fn owners_of(
+        &self,
+        scope: &Scope,
+        task: &TaskId,
+        limit: usize,
+    ) -> Result<Vec<Owner>, StoreError> {
+        self.store.owners_of(scope, task, limit).await
+    }
+
+    async fn usage(&self, scope: &Scope) -> Result<Usage, StoreError> {
+        self.store.usage(scope).await
+    }
+
+    async fn owners(&self, query: OwnerQuery) -> Result<Vec<(Owner, Usage)>, StoreError> {
+        self.store.owners(query).await
+    }
+
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
+        self.store.status().await
+    }
+
+    async fn create_key(&self, key: ApiKey, audit: AuditEntry) -> Result<(), StoreError> {
+        self.check_write()?;
+        self.store.create_key(key, audit).await
+    }
+
+    async fn revoke_key(
+        &self,
+        id: &str,
+        at: Timestamp,
+        audit: AuditEntry,
+    ) -> Result<Option<ApiKey>, StoreError> {
+        self.check_write()?;
+        self.store.revoke_key(id, at, audit).await
+    }
+
+    async fn record_key_uses(&self, uses: Vec<(ApiKeyId, Timestamp)>) -> Result<(), StoreError> {
+        self.check_write()?;
+        self.store.record_key_uses(uses).await
+    }
+
+    async fn find_key(&self, id: &str) -> Result<Option<ApiKey>, StoreError> {
+        self.store.find_key(id).await
+    }
+
+    async fn find_key_by_hash(&self, hash: &[u8; 32]) -> Result<Option<ApiKey>, StoreError> {
+        self.store.find_key_by_hash(hash).await
+    }
+
+    async fn list_keys(&self, query: ApiKeyQuery) -> Result<Vec<ApiKey>, StoreError> {
+        self.store.list_keys(query).await
+    }
+
+    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
+        self.check_write()?;
+        self.store.append_audit(entries).await
+    }
+
+    async fn read_audit(&self, query: AuditQuery) -> Result<AuditPage, StoreError> {
+        self.store.read_audit(query).await
+    }
+
+    async fn audit_ends(&self) -> Result<AuditEnds, StoreError> {
+        self.store.audit_ends().await
+    }
+
+    async fn sweep_audit(
+        &self,
+        retention: AuditRetention,
+        limit: usize,
+    ) -> Result<usize, StoreError> {
+        self.check_write()?;
+        self.store.sweep_audit(retention, limit).await
     }
 
     async fn probe(&self) -> Result<(), StoreError> {

@@ -3,7 +3,9 @@
 //! One thread writes and puts all waiting writes into one transaction; each reader has its own
 //! connection. The cost of a write or a read does not depend on the number of stored tasks.
 
+mod api_keys;
 mod append;
+mod audit;
 mod checkpoint;
 mod error;
 mod feed;
@@ -17,11 +19,13 @@ mod locks;
 mod members;
 mod names;
 mod open;
+mod owners;
 mod prepared;
 mod reader;
 mod rows;
 mod serial_queue;
 mod statements;
+mod status;
 mod sweep;
 mod writer;
 
@@ -44,14 +48,18 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::{clock::Clock, metrics::StoreMetrics};
 
 use super::{
-    Append, Changes, Conversation, Due, FeedPage, FeedQuery, HeartbeatReply, HistoryQuery, Key,
-    ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind, Original, Retention,
-    Store, StoreError, Stored, TaskVersion, change::ChangeBus,
+    ApiKey, ApiKeyId, ApiKeyQuery, Append, AuditEnds, AuditEntry, AuditPage, AuditQuery,
+    AuditRetention, Changes, Conversation, Due, FeedPage, FeedQuery, HeartbeatReply, HistoryQuery,
+    Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind, Original, Owner,
+    OwnerQuery, Retention, Scope, Store, StoreError, StoreStatus, Stored, TaskVersion, Usage,
+    change::ChangeBus,
 };
 
 pub use error::OpenError;
 pub use inspect::{Health, Inspection, SchemaStatus};
 
+use api_keys::{CreateKey, RecordKeyUses, RevokeKey};
+use audit::{AppendAudit, SweepAudit};
 use checkpoint::Checkpoints;
 use job::{Job, Queued, Work};
 use locks::Unlock;
@@ -363,6 +371,79 @@ impl Store for Sqlite {
         self.write(Leave(me)).await?;
         self.heartbeats.stop(me);
         Ok(())
+    }
+
+    async fn owners_of(
+        &self,
+        scope: &Scope,
+        task: &TaskId,
+        limit: usize,
+    ) -> Result<Vec<Owner>, StoreError> {
+        let (scope, task) = (scope.clone(), task.clone());
+        self.read_long(move |conn| owners::owners_of(conn, &scope, &task, limit)).await
+    }
+
+    async fn usage(&self, scope: &Scope) -> Result<Usage, StoreError> {
+        self.readers.with(|conn| owners::usage(conn, scope))
+    }
+
+    async fn owners(&self, query: OwnerQuery) -> Result<Vec<(Owner, Usage)>, StoreError> {
+        self.read_long(move |conn| owners::owners(conn, &query)).await
+    }
+
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
+        let readers = Arc::clone(&self.readers);
+        self.read_long(move |conn| status::status(conn, readers.path())).await
+    }
+
+    async fn create_key(&self, key: ApiKey, audit: AuditEntry) -> Result<(), StoreError> {
+        self.write(CreateKey(Box::new((key, audit)))).await
+    }
+
+    async fn revoke_key(
+        &self,
+        id: &str,
+        at: Timestamp,
+        audit: AuditEntry,
+    ) -> Result<Option<ApiKey>, StoreError> {
+        let (id, audit) = (id.into(), Box::new(audit));
+        self.write(RevokeKey { id, at, audit }).await
+    }
+
+    async fn record_key_uses(&self, uses: Vec<(ApiKeyId, Timestamp)>) -> Result<(), StoreError> {
+        self.write(RecordKeyUses(uses)).await
+    }
+
+    async fn find_key(&self, id: &str) -> Result<Option<ApiKey>, StoreError> {
+        self.readers.with(|conn| api_keys::find(conn, id))
+    }
+
+    async fn find_key_by_hash(&self, hash: &[u8; 32]) -> Result<Option<ApiKey>, StoreError> {
+        self.readers.with(|conn| api_keys::find_by_hash(conn, hash))
+    }
+
+    async fn list_keys(&self, query: ApiKeyQuery) -> Result<Vec<ApiKey>, StoreError> {
+        self.read_long(move |conn| api_keys::list(conn, &query)).await
+    }
+
+    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
+        self.write(AppendAudit(entries)).await
+    }
+
+    async fn read_audit(&self, query: AuditQuery) -> Result<AuditPage, StoreError> {
+        self.read_long(move |conn| audit::read(conn, &query)).await
+    }
+
+    async fn audit_ends(&self) -> Result<AuditEnds, StoreError> {
+        self.readers.with(audit::ends)
+    }
+
+    async fn sweep_audit(
+        &self,
+        retention: AuditRetention,
+        limit: usize,
+    ) -> Result<usize, StoreError> {
+        self.write(SweepAudit { retention, limit }).await
     }
 
     async fn probe(&self) -> Result<(), StoreError> {

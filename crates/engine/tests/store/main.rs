@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
+mod audit;
 mod changes;
 mod disk;
 mod inspecting;

@@ -363,6 +363,7 @@ fn downgrade(conn: &Connection, version: usize) {
          ALTER TABLE serial_queue RENAME TO line; ALTER TABLE serial_heads RENAME TO heads;
          DROP INDEX serial_queue_by_conversation;
          CREATE INDEX line_by_conversation ON line (agent, owner, context, position)",
+        "DROP TABLE api_keys; DROP TABLE audit",
     ];
     for step in undo.iter().skip(version - 1).rev() {
         conn.execute_batch(step).unwrap();

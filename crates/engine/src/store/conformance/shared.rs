@@ -7,10 +7,12 @@ use tokio::{sync::Barrier, task::JoinSet};
 
 use super::{
     super::{
-        Append, Change, Conversation, Due, FeedQuery, Header, Kind, Loaded, MemberId, Run, Scope,
-        Store, StoreError, TaskVersion,
+        Append, AuditQuery, Change, Conversation, Due, FeedQuery, Header, Kind, Loaded, MemberId,
+        Run, Scope, Store, StoreError, TaskVersion, verify_audit,
     },
-    DEAD, Key, LIVING, OTHER, body,
+    DEAD, Key, LIVING, OTHER,
+    api_keys::{act, api_key},
+    at, audit, body,
     changes::await_change,
     claim, create, dedup, die, due, finish, header, join, key, owner,
 };
@@ -417,4 +419,43 @@ pub(super) async fn a_paused_task_has_the_time_of_its_pause([first, second]: [No
     let expire = Append { expect: TaskVersion::new(4, 1), ..finish(key("t"), 7) };
     assert_eq!(first.append(expire).await, Err(StoreError::Conflict));
     assert!(first.store.paused(&"echo".into(), late, 10).await.unwrap().is_empty());
+}
+
+pub(super) async fn a_key_that_one_node_revokes_is_revoked_on_both([first, second]: [Node; 2]) {
+    let mut changes = second.store.changes(second.me);
+    first.store.create_key(api_key("a", 1, "acme"), act("key.create")).await.unwrap();
+    await_change(&mut changes, &Change::Keys).await;
+    let found = second.store.find_key_by_hash(&[1; 32]).await.unwrap().unwrap();
+    assert!(found.is_valid(at(2)));
+    // Both revoke at once: one time and one record.
+    let (a, b) = tokio::join!(
+        first.store.revoke_key("a", at(5), act("key.revoke")),
+        second.store.revoke_key("a", at(6), act("key.revoke")),
+    );
+    assert_eq!(a, b);
+    await_change(&mut changes, &Change::Keys).await;
+    let found = second.store.find_key_by_hash(&[1; 32]).await.unwrap();
+    assert_eq!(found, a.unwrap());
+    let revoked = AuditQuery { action: Some("key.revoke".into()), ..AuditQuery::default() };
+    assert_eq!(audit::all(&*first.store, revoked).await.len(), 1);
+}
+
+pub(super) async fn both_nodes_write_one_audit_log([first, second]: [Node; 2]) {
+    let mut writers = JoinSet::new();
+    for node in [first.clone(), second.clone(), first.clone(), second] {
+        writers.spawn(async move {
+            for _ in 0..50 {
+                node.store.append_audit(vec![act("a"), act("b")]).await.unwrap();
+            }
+        });
+    }
+    writers.join_all().await;
+    let head = verify_audit(&*first.store, None, |_, _| {}).await.unwrap().unwrap();
+    assert_eq!(head.number, 400);
+    let query = AuditQuery { oldest_first: true, ..AuditQuery::default() };
+    let records = audit::all(&*first.store, query).await;
+    for pair in records.chunks(2) {
+        let actions = [&*pair[0].entry.action, &*pair[1].entry.action];
+        assert_eq!(actions, ["a", "b"], "the records of one call follow each other");
+    }
 }

@@ -19,6 +19,7 @@ use crate::{
 };
 
 use super::{
+    audit::AuditTail,
     job::Work,
     locks::is_locked,
     names::{BLOCK, Group, NameCache, Totals},
@@ -54,6 +55,8 @@ pub(super) struct WriterCache {
     /// Serial agents. A rollback does not clear them: a queue for an agent that is not serial does
     /// no harm.
     pub(super) serial_agents: HashSet<AgentName>,
+    /// The end of the audit log, once it is read.
+    pub(super) audit: Option<AuditTail>,
 }
 
 /// An open transaction, with the data that is written or published at its end.
@@ -72,6 +75,7 @@ pub(super) struct Batch<'a> {
     pub(super) heartbeats: Option<&'a HashMap<MemberId, u64>>,
     /// The position of the first event in this transaction.
     pub(super) first_event: Option<i64>,
+    pub(super) clock: &'a Clock,
     pub(super) bus: &'a ChangeBus,
     pub(super) is_shared: &'a AtomicBool,
     /// The changes to publish after the commit.
@@ -127,6 +131,7 @@ impl WriterCache {
         self.names.forget();
         self.active.clear();
         self.members = None;
+        self.audit = None;
     }
 
     fn keep(&mut self, owner: i64, task: &TaskId, known: KnownTask) {
@@ -158,9 +163,10 @@ impl Work for Box<Append> {
 
 impl Batch<'_> {
     /// Writes the time of the commit and the counters.
-    pub(super) fn finish(mut self, clock: &Clock) -> Result<AfterCommit, Fault> {
+    pub(super) fn finish(mut self) -> Result<AfterCommit, Fault> {
         if let Some(position) = self.first_event {
-            self.prepared.run(sql::ADD_COMMIT, params![position, clock.now().as_millis()])?;
+            let now = self.clock.now().as_millis();
+            self.prepared.run(sql::ADD_COMMIT, params![position, now])?;
         }
         self.totals.flush(self.conn)?;
         self.swept.remove_empty_owners(self.conn, *self.next)?;

@@ -8,8 +8,10 @@ use rusqlite::{StatementStatus, params};
 use crate::{
     clock::Clock,
     store::{
-        Actor, Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery,
-        Loaded, MemberId, MemberKind, Owner, Retention, Run, Scope, Snapshot, Store, TaskVersion,
+        Actor, ApiKey, ApiKeyQuery, Append, AuditActor, AuditEntry, AuditQuery, AuditRetention,
+        Conversation, Dedup, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery, Loaded,
+        MemberId, MemberKind, Owner, OwnerQuery, Retention, Run, Scope, Snapshot, Store,
+        TaskVersion,
     },
 };
 
@@ -41,6 +43,12 @@ const TASKS: &str = "INSERT INTO tasks (row, owner, agent, id, context, state, c
 const EVENTS: &str = "INSERT INTO events (position, task, seq, kind, key, content, body) \
     SELECT i, 1 + (i - 1) / 3, 1 + (i - 1) % 3, 33, iif(i % 3 = 1, key, NULL), \
     iif(i % 3 = 1, key, NULL), x'7b7d' FROM (SELECT i, CAST(printf('%032d', i) AS BLOB) AS key FROM n)";
+
+const KEYS: &str = "INSERT INTO api_keys (id, hash, tenant, principal, scopes, created, \
+    created_by, label) \
+    SELECT printf('k%08d', i), CAST(printf('%032d', i) AS BLOB), 'acme', 'p', 'send', i, '', '' FROM n";
+const AUDIT: &str = "INSERT INTO audit (number, at, tenant, principal, credential, action, detail, \
+    previous, hash) SELECT i, i, 'acme', 'p', 'key', 'a', '', zeroblob(32), zeroblob(32) FROM n";
 
 /// Waiting tasks, one event each. With `?2` each has its own conversation.
 const WAITING: &str = "INSERT INTO tasks (row, owner, agent, id, context, state, changed, created, \
@@ -89,6 +97,8 @@ impl Counted {
             let tasks_sql = format!("{NUMBERS} {TASKS}");
             conn.execute(&tasks_sql, params![tasks, DEAD.blob()]).unwrap();
             conn.execute(&format!("{NUMBERS} {EVENTS}"), [3 * tasks]).unwrap();
+            conn.execute(&format!("{NUMBERS} {KEYS}"), [tasks]).unwrap();
+            conn.execute(&format!("{NUMBERS} {AUDIT}"), [tasks]).unwrap();
             conn.execute_batch(
                 "INSERT INTO dedup (key, position) SELECT key, position FROM events
                  WHERE key IS NOT NULL;
@@ -208,7 +218,9 @@ async fn everything(tasks: i64) -> Counted {
     assert_eq!(counted.store.heartbeat(LIVING).await.unwrap().members.len(), 2);
     counted.note("a heartbeat");
     reads(&mut counted, tasks).await;
+    owners(&mut counted, tasks).await;
     writes(&mut counted).await;
+    keys_and_audit(&mut counted, tasks).await;
     counted
 }
 
@@ -346,6 +358,62 @@ async fn writes(counted: &mut Counted) {
     let retention = Retention { ended_before: None, tasks: Some(100), bytes: None };
     assert_eq!(counted.store.sweep(retention, 3).await.unwrap(), 3);
     counted.note("retention");
+}
+
+async fn owners(counted: &mut Counted, tasks: i64) {
+    let middle = key(tasks / 2);
+    for scope in [Scope::Tenant("acme".into()), Scope::All] {
+        let found = counted.store.owners_of(&scope, &middle.task, 2).await.unwrap();
+        assert_eq!(found, std::slice::from_ref(&middle.owner));
+        counted.note("the owners of a task");
+    }
+    for scope in [Scope::Own(owner(1)), Scope::Tenant("acme".into()), Scope::All] {
+        assert!(counted.store.usage(&scope).await.unwrap().active > 0);
+        counted.note("usage");
+    }
+    for tenant in [None, Some("acme".into())] {
+        let query = OwnerQuery { tenant, after: Some(owner(1)), limit: 3 };
+        assert_eq!(counted.store.owners(query).await.unwrap().len(), 3);
+        counted.note("a page of owners");
+    }
+    assert!(counted.store.status().await.unwrap().oldest.is_some());
+    counted.note("the status of the store");
+}
+
+async fn keys_and_audit(counted: &mut Counted, tasks: i64) {
+    let id = |number: i64| format!("k{number:08}");
+    let now = Timestamp::from_millis(tasks);
+    let act = || AuditEntry::new(AuditActor::default(), "test.act");
+    let hash: [u8; 32] = format!("{:032}", tasks / 2).into_bytes().try_into().unwrap();
+    let found = counted.store.find_key_by_hash(&hash).await.unwrap().unwrap();
+    counted.note("an API key by its hash");
+    assert_eq!(counted.store.find_key(&id(tasks / 2)).await, Ok(Some(found.clone())));
+    counted.note("an API key by its id");
+    for tenant in [None, Some("acme".into())] {
+        let query = ApiKeyQuery { tenant, after: Some(found.id.clone()), limit: 3 };
+        assert_eq!(counted.store.list_keys(query).await.unwrap().len(), 3);
+        counted.note("a page of API keys");
+    }
+    let new = ApiKey { id: "new".into(), hash: [1; 32], ..found.clone() };
+    counted.store.create_key(new, act()).await.unwrap();
+    counted.note("a new API key");
+    counted.store.record_key_uses(vec![(found.id.clone(), now)]).await.unwrap();
+    counted.note("the use of an API key");
+    assert!(counted.store.revoke_key(&found.id, now, act()).await.unwrap().is_some());
+    counted.note("a revoked API key");
+    counted.store.append_audit(vec![act()]).await.unwrap();
+    counted.note("an audit record");
+    for oldest_first in [true, false] {
+        let after = Some(tasks as u64 / 2);
+        let query = AuditQuery { oldest_first, after, limit: 3, ..AuditQuery::default() };
+        assert_eq!(counted.store.read_audit(query).await.unwrap().records.len(), 3);
+        counted.note("a page of the audit log");
+    }
+    assert_eq!(counted.store.audit_ends().await.unwrap().head.number, tasks as u64 + 3);
+    counted.note("the ends of the audit log");
+    let retention = AuditRetention { before: None, records: Some(100) };
+    assert_eq!(counted.store.sweep_audit(retention, 3).await, Ok(3));
+    counted.note("retention of the audit log");
 }
 
 /// Statements that run only at the start, on a full disk or for serial agents.

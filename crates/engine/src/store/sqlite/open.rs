@@ -38,8 +38,10 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// The required tables.
-const TABLES: [&str; 15] = [
+const TABLES: [&str; 17] = [
     "agents",
+    "api_keys",
+    "audit",
     "causes",
     "commits",
     "conversation_locks",
@@ -335,6 +337,12 @@ fn unmigrated(conn: &Connection, path: &Path, error: &refinery::Error) -> OpenEr
         Some(error) => refuse(path, error),
         None => unwritable(path, &error.to_string()),
     }
+}
+
+/// The version of the schema that this program creates.
+pub(super) fn schema_version() -> u32 {
+    let newest = migrations::runner().get_migrations().iter().map(Migration::version).max();
+    newest.and_then(|version| u32::try_from(version).ok()).unwrap_or(0)
 }
 
 /// The applied migrations, by number, with their checksums.

@@ -81,6 +81,14 @@ impl Readers {
         }
     }
 
+    /// The path of the database; `None` in memory.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Pool { path, .. } => Some(path),
+            Self::Shared(_) => None,
+        }
+    }
+
     /// Closes the idle connections, so that the writer is the last to close and can remove the
     /// write-ahead log.
     pub(super) fn close(&self) {

@@ -34,6 +34,23 @@ macro_rules! task_of_key {
     };
 }
 
+/// The columns that [`super::api_keys::read`] reads.
+macro_rules! api_key {
+    () => {
+        "SELECT id, hash, tenant, principal, scopes, agents, skills, visibility, created, \
+         created_by, expires, last_used, revoked, label FROM api_keys"
+    };
+}
+
+/// The columns that [`super::audit::record`] reads.
+macro_rules! audit_record {
+    () => {
+        "SELECT number, at, tenant, principal, credential, credential_id, address, action, \
+         subject_kind, subject_id, subject_tenant, subject_principal, refused, detail, request, \
+         previous, hash FROM audit"
+    };
+}
+
 statements! {
     // Names.
     FIND_OWNER = "SELECT id FROM owners WHERE tenant = ?1 AND principal = ?2";
@@ -313,6 +330,57 @@ statements! {
          AND NOT EXISTS (SELECT 1 FROM counters WHERE owner = ?1) \
          AND NOT EXISTS (SELECT 1 FROM conversation_locks WHERE owner = ?1)";
     FIRST_POSITION = "SELECT min(position) FROM events";
+
+    // Owners: the number of statements and rows follows the owners, never the tasks.
+    FIND_OWNERS_OF_TENANT =
+        "SELECT o.tenant, o.principal FROM owners o CROSS JOIN tasks t ON t.owner = o.id \
+         AND t.id = ?1 WHERE o.tenant = ?2 ORDER BY o.principal LIMIT ?3";
+    FIND_ALL_OWNERS =
+        "SELECT o.tenant, o.principal FROM owners o CROSS JOIN tasks t ON t.owner = o.id \
+         AND t.id = ?1 WHERE o.tenant >= '' ORDER BY o.tenant, o.principal LIMIT ?2";
+    COUNTS_OF_OWNER = "SELECT hidden, state, tasks, bytes FROM counters WHERE owner = ?1";
+    COUNTS_OF_TENANT =
+        "SELECT c.hidden, c.state, c.tasks, c.bytes FROM owners o \
+         CROSS JOIN counters c ON c.owner = o.id WHERE o.tenant = ?1";
+    ALL_COUNTS =
+        "SELECT c.hidden, c.state, c.tasks, c.bytes FROM owners o \
+         CROSS JOIN counters c ON c.owner = o.id WHERE o.id > 0";
+    LIST_OWNERS =
+        "SELECT id, tenant, principal FROM owners WHERE (tenant, principal) >= (?1, ?2) \
+         ORDER BY tenant, principal LIMIT ?3";
+    LIST_OWNERS_OF_TENANT =
+        "SELECT id, tenant, principal FROM owners WHERE tenant = ?1 AND principal >= ?2 \
+         ORDER BY principal LIMIT ?3";
+    OLDEST_COMMIT = "SELECT at FROM commits WHERE position > 0 ORDER BY position LIMIT 1";
+
+    // API keys.
+    ADD_API_KEY =
+        "INSERT INTO api_keys (id, hash, tenant, principal, scopes, agents, skills, visibility, \
+         created, created_by, expires, last_used, revoked, label) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
+         ON CONFLICT DO NOTHING";
+    REVOKE_API_KEY = "UPDATE api_keys SET revoked = ?2 WHERE id = ?1 AND revoked IS NULL";
+    USE_API_KEY =
+        "UPDATE api_keys SET last_used = ?2 WHERE id = ?1 AND coalesce(last_used, 0) < ?2";
+    FIND_API_KEY = concat!(api_key!(), " WHERE id = ?1");
+    FIND_API_KEY_BY_HASH = concat!(api_key!(), " WHERE hash = ?1");
+    LIST_API_KEYS = concat!(api_key!(), " WHERE id > ?1 ORDER BY id LIMIT ?2");
+    LIST_API_KEYS_OF_TENANT =
+        concat!(api_key!(), " WHERE id > ?1 AND tenant = ?3 ORDER BY id LIMIT ?2");
+
+    // Audit log.
+    ADD_AUDIT =
+        "INSERT INTO audit (number, at, tenant, principal, credential, credential_id, address, \
+         action, subject_kind, subject_id, subject_tenant, subject_principal, refused, detail, \
+         request, previous, hash) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+    LAST_AUDIT = "SELECT number, at FROM audit WHERE number > 0 ORDER BY number DESC LIMIT 1";
+    READ_AUDIT = concat!(audit_record!(), " WHERE number > ?1 ORDER BY number LIMIT ?2");
+    READ_AUDIT_BACKWARDS =
+        concat!(audit_record!(), " WHERE number < ?1 ORDER BY number DESC LIMIT ?2");
+    OLDEST_AUDIT =
+        "SELECT number, at, hash FROM audit WHERE number > 0 ORDER BY number LIMIT ?1";
+    DROP_AUDIT = "DELETE FROM audit WHERE number <= ?1";
 }
 
 #[cfg(test)]

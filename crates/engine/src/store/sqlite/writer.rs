@@ -152,6 +152,7 @@ impl Writer {
             failing: self.failing,
             heartbeats: heartbeats.as_deref(),
             first_event: None,
+            clock: &self.shared.clock,
             bus: &self.shared.bus,
             is_shared: &self.shared.is_shared,
             changes: Vec::new(),
@@ -159,7 +160,7 @@ impl Writer {
         for job in &mut *jobs {
             job.run(&mut batch)?;
         }
-        let AfterCommit { swept, changes } = batch.finish(&self.shared.clock)?;
+        let AfterCommit { swept, changes } = batch.finish()?;
         transaction.commit()?;
         for (writer, change) in changes {
             self.shared.bus.publish(writer, change);
