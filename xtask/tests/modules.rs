@@ -78,6 +78,7 @@ const ENGINE: &[&str] = &[
     "model::audit_chain",
     "model::audit",
     "model::api_key",
+    "model::scopes",
     "model::key",
     "model::member",
 ];

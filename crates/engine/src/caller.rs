@@ -1,7 +1,5 @@
 //! Caller and route of a call: the identity behind it, its permissions, and the endpoint that it used.
 
-mod scopes;
-
 use std::{borrow::Cow, sync::Arc};
 
 use herald_protocol::{AgentName, Error, ErrorKind, Metadata, Operation, TaskId, TenantId};
@@ -11,7 +9,10 @@ use uuid::Uuid;
 
 use crate::store::{Actor, Cause, Key, Owner};
 
-pub use scopes::{Scopes, UnknownScope};
+pub use crate::model::{
+    key::Visibility,
+    scopes::{Scopes, UnknownScope},
+};
 
 /// Authenticated caller. Only an authenticator creates one, and every call of the engine needs one.
 #[derive(Debug, Clone)]
@@ -43,16 +44,6 @@ pub struct Identity {
     pub credential: Credential,
     /// The end of the credential.
     pub validity: Validity,
-}
-
-/// The tasks that a caller sees, beside those that it owns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Visibility {
-    /// No others.
-    #[default]
-    Owner,
-    /// Those of all principals of its tenant.
-    Tenant,
 }
 
 /// The kind of a credential, and its id if it has one, for logs and limits.

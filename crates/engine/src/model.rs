@@ -11,3 +11,4 @@ pub mod key;
 pub mod member;
 pub mod record;
 pub mod run;
+pub mod scopes;

@@ -22,10 +22,11 @@ pub use crate::model::{
     audit_chain::{ChainFault, ChainFaultKind, ChainVerifier},
     cause::{Actor, Cause},
     event::{Entry, Kind},
-    key::{Conversation, Key, Owner, Scope},
+    key::{Conversation, Key, Owner, Scope, Visibility},
     member::{HeartbeatReply, Member, MemberId, MemberKind},
     record::Header,
     run::{Epoch, Run, TaskVersion},
+    scopes::Scopes,
 };
 pub use audit::{AuditPage, AuditQuery, AuditRetention, verify_audit};
 pub use change::{Change, Changes};

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use herald_protocol::{AgentName, Timestamp};
 
-use super::key::Owner;
+use super::{
+    key::{Owner, Visibility},
+    scopes::Scopes,
+};
 
 /// Id of an API key. Ids grow with the time of creation.
 pub type ApiKeyId = Arc<str>;
@@ -19,14 +22,14 @@ pub struct ApiKey {
     pub hash: [u8; 32],
     /// The tenant and principal for whom the key acts.
     pub owner: Owner,
-    /// The names of the scopes.
-    pub scopes: Vec<String>,
+    /// The scopes.
+    pub scopes: Scopes,
     /// The agents that the key may use; `None` means all.
     pub agents: Option<Vec<AgentName>>,
     /// The skills that the key may use; `None` means all.
     pub skills: Option<Vec<String>>,
     /// The visibility of tasks; `None` means that of the server.
-    pub visibility: Option<String>,
+    pub visibility: Option<Visibility>,
     /// The time of creation.
     pub created: Timestamp,
     /// The principal that created the key.

@@ -1,4 +1,4 @@
-//! Keys of tasks: the owner, the id, and the scope of a query.
+//! Keys of tasks: the owner, the id, the scope of a query, and the visibility for a caller.
 
 use herald_protocol::{ContextId, TaskId, TenantId};
 
@@ -31,6 +31,16 @@ pub enum Scope {
     All,
 }
 
+/// The tasks that a caller sees, beside those that it owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Visibility {
+    /// No others.
+    #[default]
+    Owner,
+    /// Those of all principals of its tenant.
+    Tenant,
+}
+
 /// A conversation of one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Conversation {
@@ -38,4 +48,19 @@ pub struct Conversation {
     pub owner: Owner,
     /// The context id.
     pub context: ContextId,
+}
+
+impl Visibility {
+    /// The name, as in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Tenant => "tenant",
+        }
+    }
+
+    /// The visibility with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Owner, Self::Tenant].into_iter().find(|one| one.name() == name)
+    }
 }

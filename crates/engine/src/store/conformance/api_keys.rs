@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    super::{ApiKey, ApiKeyQuery, AuditActor, AuditEntry, AuditQuery, Change, Store, StoreError},
+    super::{
+        ApiKey, ApiKeyQuery, AuditActor, AuditEntry, AuditQuery, Change, Scopes, Store, StoreError,
+        Visibility,
+    },
     OTHER, at,
     changes::await_change,
     join, owner,
@@ -15,10 +18,10 @@ pub(super) fn api_key(id: &str, hash: u8, tenant: &str) -> ApiKey {
         id: id.into(),
         hash: [hash; 32],
         owner: owner(tenant, "ann"),
-        scopes: vec!["send".into(), "read".into()],
+        scopes: Scopes::SEND.with(Scopes::ADMIN),
         agents: Some(vec!["echo".into(), "ünï, \"😀\"".into()]),
         skills: None,
-        visibility: None,
+        visibility: Some(Visibility::Tenant),
         created: at(1),
         created_by: "root".into(),
         expires: Some(at(100)),
@@ -45,7 +48,7 @@ pub(super) async fn a_key_is_found_by_its_id_and_by_its_hash(store: Arc<dyn Stor
     let whole = api_key("a", 1, "acme");
     let mut bare = ApiKey { agents: None, expires: None, ..api_key("b", 2, "acme") };
     bare.skills = Some(vec!["draw".into()]);
-    bare.scopes = Vec::new();
+    (bare.scopes, bare.visibility) = (Scopes::NONE, None);
     bare.label = String::new();
     for key in [&whole, &bare] {
         store.create_key(key.clone(), act("key.create")).await.unwrap();

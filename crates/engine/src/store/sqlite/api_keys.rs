@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params, types::ValueRef};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::store::{
-    ApiKey, ApiKeyId, ApiKeyQuery, AuditEntry, Change, MemberId, Owner, StoreError,
+    ApiKey, ApiKeyId, ApiKeyQuery, AuditEntry, Change, MemberId, Owner, StoreError, Visibility,
 };
 
 use super::{
@@ -48,10 +48,10 @@ impl Work for CreateKey {
                 hash,
                 owner.tenant.as_str(),
                 owner.principal,
-                scopes.join(" "),
+                scopes.names().collect::<Vec<_>>().join(" "),
                 agents.as_deref().map(to_json),
                 skills.as_deref().map(to_json),
-                visibility,
+                visibility.map(Visibility::name),
                 key.created.as_millis(),
                 key.created_by,
                 millis(key.expires),
@@ -138,15 +138,18 @@ pub(super) fn read(row: &Row<'_>) -> Result<ApiKey, Fault> {
         Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
     };
     let agents: Option<Vec<String>> = from_json(row, 5)?;
-    let visibility = optional(row, 7)?.map(str::to_owned);
+    // A scope of a later version grants nothing here.
+    let scopes = text(row, 4)?.split_whitespace().filter_map(|name| name.parse().ok()).collect();
+    let visibility = optional(row, 7)?.map(Visibility::from_name);
+    let visibility = visibility.map(|known| known.ok_or_else(|| Fault::unreadable("visibility")));
     Ok(ApiKey {
         id: text(row, 0)?.into(),
         hash: row.get(1)?,
         owner: Owner { tenant: TenantId::from(text(row, 2)?), principal: text(row, 3)?.into() },
-        scopes: text(row, 4)?.split_whitespace().map(str::to_owned).collect(),
+        scopes,
         agents: agents.map(|names| names.iter().map(|name| AgentName::from(&**name)).collect()),
         skills: from_json(row, 6)?,
-        visibility,
+        visibility: visibility.transpose()?,
         created: Timestamp::from_millis(row.get(8)?),
         created_by: text(row, 9)?.into(),
         expires: time(10)?,

@@ -86,7 +86,7 @@ impl Scopes {
     }
 
     /// The name of a scope of this set that `given` lacks.
-    pub(super) fn first_missing_from(self, given: Self) -> Option<&'static str> {
+    pub(crate) fn first_missing_from(self, given: Self) -> Option<&'static str> {
         Self(self.0 & !given.0).names().next()
     }
 }
