@@ -13,6 +13,7 @@ pub mod agents;
 pub mod audit;
 pub mod keys;
 pub mod openapi;
+pub mod operator;
 mod path;
 pub mod query;
 pub mod reference;
