@@ -34,7 +34,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "herald-server",
         "async-trait blake3 bytes futures-util herald-engine herald-protocol http http-body \
-         http-body-util hyper hyper-util prost serde serde_json socket2 subtle thiserror \
+         http-body-util hyper hyper-util ipnet prost serde serde_json socket2 subtle thiserror \
          tokio tokio-rustls tokio-tungstenite tokio-util tonic tonic-reflection tower tracing \
          uuid",
     ),

@@ -35,6 +35,7 @@ use crate::{
     body::Body,
     guard::Ingress,
     limits::{self, UnreadBody},
+    proxy::ForwardedUrl,
     server::Shared,
 };
 
@@ -145,6 +146,22 @@ impl Exchange<'_> {
     pub(crate) async fn caller(&self) -> Result<Caller, Error> {
         let caller = self.shared.auth.caller(self.parts).await?;
         Ok(caller.with_request(self.id, self.binding.name()))
+    }
+
+    /// The URL of the server as the caller sees it, without a slash at its end.
+    pub(crate) fn server_url(&self) -> String {
+        if let Some(url) = &self.shared.public_url {
+            return url.clone();
+        }
+        let url = match self.ingress.is_proxy() {
+            true => ForwardedUrl::of(&self.parts.headers),
+            false => ForwardedUrl::default(),
+        };
+        let usual = if self.shared.tls.is_some() { "https" } else { "http" };
+        let scheme = url.scheme.or(self.parts.uri.scheme_str()).unwrap_or(usual);
+        let host = self.shared.guard.host(self.parts, self.ingress).ok().flatten();
+        let (host, prefix) = (host.unwrap_or("localhost"), url.prefix.unwrap_or_default());
+        format!("{scheme}://{host}{prefix}")
     }
 
     /// The caller's quota of the memory for responses.

@@ -16,6 +16,7 @@ use crate::{
     health::ReadinessCache,
     limits::KeyedLimit,
     metrics::Metrics,
+    proxy::TrustedProxies,
     server::{Server, Shared},
     tls::Tls,
 };
@@ -44,6 +45,9 @@ pub enum ServerBuildError {
     /// An allowed origin is malformed.
     #[error("the allowed origin {0:?} must look like https://example.com")]
     AllowedOrigin(String),
+    /// A trusted proxy is malformed.
+    #[error("the trusted proxy {0:?} must be an address or a network such as 10.0.0.0/8")]
+    TrustedProxy(String),
     /// A token is empty or not allowed in a header.
     #[error("the token of {0:?} must be visible ASCII without spaces, and not empty")]
     Token(String),
@@ -111,6 +115,8 @@ impl ServerBuilder {
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
         let responses = MemoryBudget::for_responses(config.limits.responses, FULL_QUOTAS);
         let readiness = ReadinessCache::default();
+        let proxies = TrustedProxies::parse(&config.trusted_proxies);
+        let proxies = proxies.map_err(ServerBuildError::TrustedProxy)?;
         let shared = Shared {
             engine,
             config,
@@ -122,6 +128,7 @@ impl ServerBuilder {
             readiness,
             bodies,
             responses,
+            proxies,
             public_url,
             started,
         };

@@ -19,13 +19,21 @@ use crate::{
 /// another name.
 const WEBSOCKET: &str = "https://github.com/herald-a2a/herald/bindings/websocket/v1";
 
-/// The card of one agent below `base`, the URL of its endpoints. `agent` is its name if these are the
-/// endpoints under `/agents/NAME`, and `None` at the root.
+/// The URL of the endpoints of an agent on a server, or of those at the root.
+pub(crate) fn base(server: &str, agent: Option<&AgentName>) -> String {
+    match agent {
+        Some(agent) => format!("{server}/agents/{agent}"),
+        None => server.to_owned(),
+    }
+}
+
+/// The card of one agent of a server at the URL `server`. `agent` is its name if the endpoints are those
+/// under `/agents/NAME`, and `None` at the root.
 pub(crate) fn build(
     shared: &Shared,
     profile: &Profile,
     agent: Option<&AgentName>,
-    base: &str,
+    server: &str,
 ) -> AgentCard {
     let schemes = shared.auth.schemes();
     let requirements = schemes.iter().map(|scheme| SecurityRequirement {
@@ -34,7 +42,7 @@ pub(crate) fn build(
     AgentCard {
         name: profile.title.clone(),
         description: profile.description.clone(),
-        supported_interfaces: interfaces(shared, profile, agent, base),
+        supported_interfaces: interfaces(shared, profile, agent, server),
         provider: profile.provider.clone().or_else(|| shared.config.provider.clone()),
         version: profile.version.as_ref().unwrap_or(&shared.config.agent_version).clone(),
         documentation_url: profile
@@ -69,8 +77,9 @@ fn interfaces(
     shared: &Shared,
     profile: &Profile,
     agent: Option<&AgentName>,
-    base: &str,
+    server: &str,
 ) -> Vec<AgentInterface> {
+    let base = base(server, agent);
     let versions = shared.config.versions(&profile.name);
     let versions = versions.into_iter().filter(|version| *version >= Version::V0_3);
     let listed = shared.config.interfaces(&profile.name);
@@ -79,10 +88,10 @@ fn interfaces(
         .filter_map(|(version, interface)| {
             let (url, binding) = match interface {
                 CardInterface::JsonRpc => (format!("{base}/a2a/jsonrpc"), "JSONRPC"),
-                CardInterface::Rest => (base.to_owned(), "HTTP+JSON"),
+                CardInterface::Rest => (base.clone(), "HTTP+JSON"),
                 // 0.3 has no tenant, and so no way to name an agent.
                 CardInterface::Grpc if agent.is_some() && version == Version::V0_3 => return None,
-                CardInterface::Grpc => (grpc_address(shared, base)?, "GRPC"),
+                CardInterface::Grpc => (grpc_address(server)?, "GRPC"),
                 // Custom bindings exist since 1.0.
                 CardInterface::WebSocket if version == Version::V0_3 => return None,
                 // A base is an http or https URL, and the same with ws or wss is a WebSocket's.
@@ -101,12 +110,11 @@ fn interfaces(
         .collect()
 }
 
-/// The address of the server for gRPC clients: a host and a port. A public URL with a path has none,
-/// because gRPC clients cannot call below a path.
-fn grpc_address(shared: &Shared, base: &str) -> Option<String> {
-    let public = shared.public_url.as_deref().unwrap_or(base);
-    let url: Uri = public.parse().ok()?;
-    if shared.public_url.is_some() && url.path() != "/" {
+/// The address of the server for gRPC clients: a host and a port. A URL with a path has none, because gRPC
+/// clients cannot call below a path.
+fn grpc_address(server: &str) -> Option<String> {
+    let url: Uri = server.parse().ok()?;
+    if url.path() != "/" {
         return None;
     }
     let authority = url.authority()?;
@@ -145,8 +153,9 @@ fn skill(skill: &agent::Skill) -> AgentSkill {
 
 /// Answers a request for a card: the 1.0 document for those who ask for it, one that every
 /// generation can read for everybody else.
-pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile, base: &str) -> Response<Body> {
-    let card = build(exchange.shared, profile, exchange.agent.as_ref(), base);
+pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile) -> Response<Body> {
+    let server = exchange.server_url();
+    let card = build(exchange.shared, profile, exchange.agent.as_ref(), &server);
     let pure = exchange.version().is_some_and(|text| text.trim().parse() == Ok(Version::V1_0));
     let body =
         if pure { herald_protocol::Dialect::V1.encode_card(&card) } else { card::hybrid(&card) };
@@ -165,7 +174,11 @@ pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile, base: &str) -> 
     let tag = HeaderValue::try_from(tag);
     headers.insert(header::ETAG, tag.expect("hex digits can stand in a header"));
     headers.insert(header::LAST_MODIFIED, exchange.shared.started.clone());
-    headers.insert(header::VARY, HeaderValue::from_static("A2A-Version"));
+    let vary = match exchange.ingress.is_proxy() {
+        true => "A2A-Version, Forwarded, X-Forwarded-Host, X-Forwarded-Proto, X-Forwarded-Prefix",
+        false => "A2A-Version",
+    };
+    headers.insert(header::VARY, HeaderValue::from_static(vary));
     response
 }
 

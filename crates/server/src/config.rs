@@ -17,6 +17,9 @@ pub struct Config {
     /// Origins of web pages that may call the server, such as `https://console.example.com`. Pages
     /// of the server's own origin are always allowed.
     pub allowed_origins: Vec<String>,
+    /// Addresses and networks of proxies, such as `10.0.0.0/8`, whose `X-Forwarded-*` and `Forwarded` headers
+    /// count. Those of all other peers are ignored.
+    pub trusted_proxies: Vec<String>,
     /// The policy for a 1.0 method without a version.
     pub missing_version: MissingVersion,
     /// Versions before 1.0 that are not served.
@@ -174,6 +177,7 @@ impl Default for Config {
             public_url: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
             missing_version: MissingVersion::Strict,
             switched_off: Vec::new(),
             grpc_reflection: false,

@@ -130,7 +130,8 @@ impl Connections {
     ) {
         let shared = Arc::clone(&self.shared);
         socket::prepare(&stream, shared.timeouts().stall);
-        let ingress = Ingress::Socket { bound: shared.bound, peer, beyond };
+        let is_proxy = shared.server.shared.proxies.trusts(peer);
+        let ingress = Ingress::Socket { bound: shared.bound, client: peer, is_proxy, beyond };
         let accepted = Instant::now();
         self.tasks.spawn(async move {
             let _permits = (permits, shared.server.shared.metrics.connection());

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version, header, request::Parts, 
 use crate::{
     config::Config,
     limits::{AdmissionLimit, network},
+    proxy::ForwardedUrl,
     refusal::Refusal,
 };
 
@@ -24,8 +25,10 @@ pub(crate) enum Ingress {
     Socket {
         /// The address that the listener is bound to.
         bound: IpAddr,
-        /// The address of the peer.
-        peer: IpAddr,
+        /// The address of the client: the peer, or the address that a trusted proxy names.
+        client: IpAddr,
+        /// True if the peer is a trusted proxy.
+        is_proxy: bool,
         /// The limit that the connection or the request is beyond: it can only probe the health of the server.
         beyond: Option<AdmissionLimit>,
     },
@@ -37,6 +40,22 @@ impl Ingress {
         match self {
             Self::InProcess => false,
             Self::Socket { bound, .. } => !bound.to_canonical().is_loopback(),
+        }
+    }
+
+    /// The address of the client; `None` in process.
+    pub(crate) const fn client(self) -> Option<IpAddr> {
+        match self {
+            Self::InProcess => None,
+            Self::Socket { client, .. } => Some(client),
+        }
+    }
+
+    /// True if the forwarding headers of the request were set by a trusted proxy.
+    pub(crate) const fn is_proxy(self) -> bool {
+        match self {
+            Self::InProcess => false,
+            Self::Socket { is_proxy, .. } => is_proxy,
         }
     }
 
@@ -52,7 +71,9 @@ impl Ingress {
     pub(crate) const fn with_beyond(self, limit: AdmissionLimit) -> Self {
         match self {
             Self::InProcess => self,
-            Self::Socket { bound, peer, .. } => Self::Socket { bound, peer, beyond: Some(limit) },
+            Self::Socket { bound, client, is_proxy, .. } => {
+                Self::Socket { bound, client, is_proxy, beyond: Some(limit) }
+            }
         }
     }
 
@@ -60,7 +81,7 @@ impl Ingress {
     pub(crate) fn payer(self) -> Payer {
         match self {
             Self::InProcess => Payer::Process,
-            Self::Socket { peer, .. } => Payer::Address(network(peer)),
+            Self::Socket { client, .. } => Payer::Address(network(client)),
         }
     }
 }
@@ -91,29 +112,33 @@ impl Guard {
         }
     }
 
-    /// The authority of the request, if it is allowed.
+    /// The authority of the request, if it is allowed. A trusted proxy may name the one that its client used;
+    /// then both have to be allowed, because a page on the machine of the proxy could name it too.
     pub(crate) fn host<'a>(
         &self,
         parts: &'a Parts,
         ingress: Ingress,
     ) -> Result<Option<&'a str>, Refusal> {
         let authority = authority(parts)?;
-        let Ingress::Socket { bound, .. } = ingress else { return Ok(authority) };
-        let Some(authority) = authority else {
-            if parts.version < Version::HTTP_11 {
-                return Ok(None);
-            }
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, "the Host header is missing"));
+        let Ingress::Socket { bound, is_proxy, .. } = ingress else { return Ok(authority) };
+        let forwarded = match is_proxy {
+            true => ForwardedUrl::of(&parts.headers).host,
+            false => None,
         };
-        let checked = (bound.to_canonical().is_loopback() || self.named) && !self.any_host;
-        let host = host_of(authority);
-        if checked && !self.allows(host, bound) {
-            let text = format!(
-                "the host {host:?} is not allowed: add it to [server] allowed_hosts in herald.toml"
-            );
-            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, text));
+        if authority.is_none() && parts.version >= Version::HTTP_11 {
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, "the Host header is missing"));
         }
-        Ok(Some(authority))
+        let checked = (bound.to_canonical().is_loopback() || self.named) && !self.any_host;
+        let mut hosts = authority.into_iter().chain(forwarded).map(host_of);
+        match hosts.find(|host| checked && !self.allows(host, bound)) {
+            Some(host) => {
+                let text = format!(
+                    "the host {host:?} is not allowed: add it to [server] allowed_hosts in herald.toml"
+                );
+                Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, text))
+            }
+            None => Ok(forwarded.or(authority)),
+        }
     }
 
     fn allows(&self, host: &str, bound: IpAddr) -> bool {
@@ -191,7 +216,7 @@ fn authority(parts: &Parts) -> Result<Option<&str>, Refusal> {
 }
 
 /// True for a host with or without a port, and without user information.
-fn is_authority(text: &str) -> bool {
+pub(crate) fn is_authority(text: &str) -> bool {
     // Nearly all are a plain name or an IPv4 address. To parse those as an Authority would copy them.
     let (name, port) = text.split_once(':').unwrap_or((text, "0"));
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
@@ -276,8 +301,11 @@ mod tests {
 
     use super::*;
 
-    const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-    const LOOPBACK: Ingress = Ingress::Socket { bound: LOCALHOST, peer: LOCALHOST, beyond: None };
+    const LOOPBACK: Ingress = at(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+
+    const fn at(bound: IpAddr) -> Ingress {
+        Ingress::Socket { bound, client: bound, is_proxy: false, beyond: None }
+    }
 
     fn guard(config: &Config) -> Guard {
         let public = Authority::from_static("agents.example.com");
@@ -329,8 +357,7 @@ mod tests {
 
     #[test]
     fn beyond_loopback_hosts_are_checked_once_some_are_named() {
-        let bound = "0.0.0.0".parse().unwrap();
-        let open = Ingress::Socket { bound, peer: LOCALHOST, beyond: None };
+        let open = at("0.0.0.0".parse().unwrap());
         assert_eq!(status(&guard(&Config::default()), "anything.example", open), None);
         let named = Config { allowed_hosts: vec!["a.example".into()], ..Config::default() };
         assert_eq!(status(&guard(&named), "anything.example", open), Some(421));

@@ -20,6 +20,7 @@ mod health;
 mod limits;
 mod metrics;
 mod page;
+mod proxy;
 mod refusal;
 mod routes;
 mod serve;

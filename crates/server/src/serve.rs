@@ -102,7 +102,8 @@ impl Server {
         let places = Places::new(&self.shared.config.limits);
         loop {
             let (stream, peer) = next(listener).await;
-            places.admit(connections, stream, peer.ip().to_canonical());
+            let peer = peer.ip().to_canonical();
+            places.admit(connections, stream, peer, self.shared.proxies.trusts(peer));
         }
     }
 }
@@ -136,10 +137,12 @@ impl Places {
         }
     }
 
-    /// Opens a connection, or closes it if neither a place nor one of the reserve is free.
-    fn admit(&self, connections: &Connections, stream: TcpStream, peer: IpAddr) {
+    /// Opens a connection, or closes it if neither a place nor one of the reserve is free. A trusted proxy
+    /// has connections of many clients, so that it has no limit of its own.
+    fn admit(&self, connections: &Connections, stream: TcpStream, peer: IpAddr, is_proxy: bool) {
         let address = network(peer);
-        let limit = match self.place(peer, address) {
+        let is_limited = !is_proxy && (self.limits_loopback || !peer.is_loopback());
+        let limit = match self.place(address, is_limited) {
             Ok(permits) => return connections.open(stream, peer, None, permits),
             Err(limit) => limit,
         };
@@ -152,8 +155,7 @@ impl Places {
     }
 
     /// The permits of a place, or the limit that is reached.
-    fn place(&self, peer: IpAddr, address: IpAddr) -> Result<PlacePermits, AdmissionLimit> {
-        let is_limited = self.limits_loopback || !peer.is_loopback();
+    fn place(&self, address: IpAddr, is_limited: bool) -> Result<PlacePermits, AdmissionLimit> {
         let of_address = if is_limited {
             let permit = self.per_address.try_acquire(address);
             Some(permit.ok_or(AdmissionLimit::ConnectionsPerAddress)?)

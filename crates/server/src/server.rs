@@ -31,6 +31,7 @@ use crate::{
     limits::KeyedLimit,
     metrics::{self, Metrics},
     page,
+    proxy::TrustedProxies,
     refusal::Refusal,
     routes::{self, RouteTarget},
     tls::Tls,
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) bodies: Semaphore,
     /// Memory budget of large responses that are being sent.
     pub(crate) responses: Arc<MemoryBudget>,
+    /// The proxies whose forwarding headers count.
+    pub(crate) proxies: TrustedProxies,
     /// The public URL without a slash at its end.
     pub(crate) public_url: Option<String>,
     /// The time of the start, which is the time of the last change of the cards.
@@ -81,10 +84,10 @@ impl Server {
         self.shared.curl(base)
     }
 
-    /// The card of the default agent, as a server at `base` shows it.
-    pub fn card(&self, base: &str) -> AgentCard {
+    /// The card of the default agent, as a server at `url` shows it.
+    pub fn card(&self, url: &str) -> AgentCard {
         let profile = self.shared.engine.profile(None).expect("an engine has its default agent");
-        card::build(&self.shared, &profile, None, base)
+        card::build(&self.shared, &profile, None, url)
     }
 
     /// Handles one request. Its two parts are separate, because a future that takes it apart keeps space for
@@ -101,6 +104,7 @@ impl Server {
     {
         async move {
             let started = Instant::now();
+            let ingress = self.shared.proxies.resolve(&parts.headers, ingress);
             let id = Uuid::new_v4();
             let mut name = Uuid::encode_buffer();
             let name = &*id.hyphenated().encode_lower(&mut name);
@@ -123,7 +127,8 @@ impl Server {
             if response.status().is_server_error() {
                 tracing::warn!(parent: &span, status, ?elapsed, "request failed");
             } else {
-                tracing::debug!(parent: &span, status, ?elapsed, "request answered");
+                let client = ingress.client();
+                tracing::debug!(parent: &span, status, ?elapsed, ?client, "request answered");
             }
             response
         }
@@ -247,17 +252,13 @@ impl Shared {
                 return Err(matched.agent.map_or_else(Refusal::not_found, Refusal::no_agent));
             };
             if matched.target == RouteTarget::Card {
-                let base = self.base(&exchange, host);
-                return card_response(&exchange, &profile, &base);
+                return card_response(&exchange, &profile);
             }
             let origin = self.guard.origin(&parts.headers, host)?;
             exchange.join_trace(trace::of(&parts.headers).as_ref());
             let mut response = match (matched.target, &parts.method) {
                 (_, &Method::OPTIONS) => cors::preflight(),
-                (RouteTarget::Root, &Method::GET | &Method::HEAD) => {
-                    let base = self.base(&exchange, host);
-                    self.page(&exchange, &profile, &base)
-                }
+                (RouteTarget::Root, &Method::GET | &Method::HEAD) => self.page(&exchange, &profile),
                 // Boxed, so that neither part is too large for the cache of the allocator.
                 (RouteTarget::Root, &Method::POST) => {
                     Box::pin(jsonrpc::answer(&exchange, EntryPoint::Main, body)).await
@@ -294,29 +295,15 @@ impl Shared {
         }
     }
 
-    /// The base URL of the called endpoints, as the caller sees it.
-    fn base(&self, exchange: &Exchange<'_>, host: Option<&str>) -> String {
-        let server = match &self.public_url {
-            Some(url) => url.clone(),
-            None => {
-                let usual = if self.tls.is_some() { "https" } else { "http" };
-                let scheme = exchange.parts.uri.scheme_str().unwrap_or(usual);
-                format!("{scheme}://{}", host.unwrap_or("localhost"))
-            }
-        };
-        match &exchange.agent {
-            Some(agent) => format!("{server}/agents/{agent}"),
-            None => server,
-        }
-    }
-
-    fn page(&self, exchange: &Exchange<'_>, profile: &Profile, base: &str) -> Response<Body> {
+    fn page(&self, exchange: &Exchange<'_>, profile: &Profile) -> Response<Body> {
+        let server = exchange.server_url();
         let others = match exchange.agent {
             Some(_) => Vec::new(),
             None => self.engine.profiles(),
         };
-        let others = others.iter().map(|one| (&**one, format!("{base}/agents/{}", one.name)));
-        page::answer(self, profile, base, &others.collect::<Vec<_>>())
+        let others = others.iter().map(|one| (&**one, card::base(&server, Some(&one.name))));
+        let base = card::base(&server, exchange.agent.as_ref());
+        page::answer(self, profile, &base, &others.collect::<Vec<_>>())
     }
 
     /// A curl command that calls the agent whose endpoints are below `base`.
@@ -339,16 +326,12 @@ fn check_read(method: &Method) -> Result<(), Refusal> {
 }
 
 /// The response with a card, which web pages of any origin may read.
-fn card_response(
-    exchange: &Exchange<'_>,
-    profile: &Profile,
-    base: &str,
-) -> Result<Response<Body>, Refusal> {
+fn card_response(exchange: &Exchange<'_>, profile: &Profile) -> Result<Response<Body>, Refusal> {
     let mut response = match exchange.parts.method {
         Method::OPTIONS => cors::preflight(),
         _ => {
             check_read(&exchange.parts.method)?;
-            card::answer(exchange, profile, base)
+            card::answer(exchange, profile)
         }
     };
     let any = HeaderValue::from_static("*");

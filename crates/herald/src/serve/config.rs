@@ -75,6 +75,8 @@ pub(crate) struct ServerSection {
     pub(crate) allowed_hosts: Vec<String>,
     /// Origins of web pages that may call the server, besides its own.
     pub(crate) allowed_origins: Vec<String>,
+    /// Proxies whose `X-Forwarded-*` and `Forwarded` headers count: addresses and networks.
+    pub(crate) trusted_proxies: Vec<String>,
     /// The longest duration of a shutdown.
     pub(crate) drain: Option<TimeSpan>,
     pub(crate) tls: Option<TlsSection>,

@@ -138,6 +138,7 @@ impl ServerSettings {
             public_url,
             allowed_hosts: config.server.allowed_hosts,
             allowed_origins: config.server.allowed_origins,
+            trusted_proxies: config.server.trusted_proxies,
             missing_version: match config.protocol.missing_version {
                 MissingVersionKey::Strict => MissingVersion::Strict,
                 MissingVersionKey::Lenient => MissingVersion::Lenient,

@@ -20,6 +20,7 @@ mod lifecycle;
 mod list;
 mod metrics;
 mod migration;
+mod proxy;
 mod rest;
 mod rpc;
 mod send;
