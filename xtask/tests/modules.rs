@@ -52,6 +52,7 @@ const ENGINE: &[&str] = &[
     "agents",
     "agents::registry",
     "agents::runtime",
+    "agents::extended_card",
     "agents::profile",
     "turns::turn",
     "agents::error",

@@ -168,6 +168,7 @@ impl Coding {
             .to_vec(),
             input_modes: profile.input_modes.clone(),
             output_modes: profile.output_modes.clone(),
+            ..Skill::default()
         }];
         profile.waits = true;
         // Its changes to files cannot be repeated.

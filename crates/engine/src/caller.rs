@@ -256,16 +256,30 @@ impl Caller {
         Err(Error::new(ErrorKind::Forbidden, text).with("agent", agent))
     }
 
-    /// Refuses a message that names no skill which the credentials allow.
-    pub(crate) fn require_skill(&self, metadata: Option<&Metadata>) -> Result<(), Error> {
-        let Some(skills) = &self.identity.skills else { return Ok(()) };
-        let named: Option<String> = metadata.and_then(|metadata| metadata.get("skill"));
-        if named.is_some_and(|named| skills.contains(&named)) {
+    /// Refuses a message for a skill that the credentials do not allow: a limited caller must name one of
+    /// its skills, and a named skill can need further scopes, which `restricted` has.
+    pub(crate) fn require_skill<'a>(
+        &self,
+        restricted: impl Iterator<Item = (&'a str, Scopes)>,
+        metadata: Option<&Metadata>,
+    ) -> Result<(), Error> {
+        let (skills, mut restricted) = (self.identity.skills.as_ref(), restricted.peekable());
+        if skills.is_none() && restricted.peek().is_none() {
             return Ok(());
         }
-        let text = "permission denied: these credentials are limited to some skills";
-        let hint = format!("name one in message.metadata.skill: {}", skills.join(", "));
-        Err(Error::new(ErrorKind::Forbidden, text).with("hint", hint))
+        let named: Option<String> = metadata.and_then(|metadata| metadata.get("skill"));
+        if let Some(skills) = skills
+            && !named.as_ref().is_some_and(|named| skills.contains(named))
+        {
+            let text = "permission denied: these credentials are limited to some skills";
+            let hint = format!("name one in message.metadata.skill: {}", skills.join(", "));
+            return Err(Error::new(ErrorKind::Forbidden, text).with("hint", hint));
+        }
+        let Some(named) = named else { return Ok(()) };
+        match restricted.find(|(skill, _)| *skill == named) {
+            Some((_, scopes)) => self.require(scopes, &format!("the skill {named}")),
+            None => Ok(()),
+        }
     }
 
     /// The agent whose tasks a list or a feed of this caller covers; `None` is every agent. The root

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use herald_protocol::{AgentName, Error, ErrorKind, Request, TaskId};
+use herald_protocol::{AgentName, Error, Request, TaskId};
 
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -98,7 +98,12 @@ impl Engine {
             | Request::ListTaskPushNotificationConfigs(_)
             | Request::DeleteTaskPushNotificationConfig(_) => Err(no_push()),
             Request::GetExtendedAgentCard(_) => {
-                Err(Error::new(ErrorKind::UnsupportedOperation, "this agent has no extended card"))
+                let runtime = match &route.agent {
+                    Some(agent) => core.runtime(agent)?,
+                    None => core.registry.default_agent(),
+                };
+                caller.require_agent(&runtime.profile.name)?;
+                runtime.profile.for_caller(caller).map(Box::new).map(Reply::ExtendedCard)
             }
         }
     }

@@ -37,7 +37,8 @@ mod wakers;
 
 pub use agents::{
     error::AgentError,
-    profile::{self as agent, Agent, Profile, Recovery, Skill},
+    extended_card::CallerProfile,
+    profile::{self as agent, Agent, Audience, ExtendedCard, Profile, Recovery, Skill},
     registry::RegistryError,
 };
 pub use audit::Refusal;

@@ -18,6 +18,7 @@ use crate::{
     metrics::Metrics,
     proxy::TrustedProxies,
     server::{Server, Shared},
+    signing::{CardSigner, KEY_SET},
     tls::Tls,
 };
 
@@ -63,6 +64,12 @@ pub enum ServerBuildError {
          a path; add jsonrpc to the interfaces"
     )]
     NoInterface,
+    /// Two signing keys have the same id.
+    #[error("two signing keys have the id {0:?}, the name of their files")]
+    SameKey(String),
+    /// The URL of the published keys is not known.
+    #[error("signatures of cards can name the URL of their keys only with a public URL and a key")]
+    KeyUrl,
     /// A limit is smaller than the server can work with.
     #[error("the limit {0} must be at least {1}")]
     Limit(&'static str, usize),
@@ -112,6 +119,9 @@ impl ServerBuilder {
         let metrics = Metrics::new(now);
         let streams = KeyedLimit::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
+        let key_url = public_url.as_ref().filter(|_| config.key_url);
+        let key_url = key_url.map(|url| format!("{url}{KEY_SET}"));
+        let signer = CardSigner::new(&config.signing_keys, key_url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
         let responses = MemoryBudget::for_responses(config.limits.responses, FULL_QUOTAS);
         let readiness = ReadinessCache::default();
@@ -129,6 +139,7 @@ impl ServerBuilder {
             bodies,
             responses,
             proxies,
+            signer,
             public_url,
             started,
         };
@@ -182,6 +193,14 @@ fn check(config: &Config) -> Result<(), ServerBuildError> {
     let of_agents = config.agent_card_interfaces.values();
     if !of_agents.chain([&config.card_interfaces]).all(|all| all.iter().any(can_be_listed)) {
         return Err(ServerBuildError::NoInterface);
+    }
+    for (index, key) in config.signing_keys.iter().enumerate() {
+        if config.signing_keys[..index].iter().any(|earlier| earlier.id() == key.id()) {
+            return Err(ServerBuildError::SameKey(key.id().to_owned()));
+        }
+    }
+    if config.key_url && (config.public_url.is_none() || config.signing_keys.is_empty()) {
+        return Err(ServerBuildError::KeyUrl);
     }
     let limits = &config.limits;
     for (name, value, least) in [

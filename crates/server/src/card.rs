@@ -1,6 +1,6 @@
 //! Agent cards at their well-known paths.
 
-use herald_engine::{Profile, agent};
+use herald_engine::{CallerProfile, Profile, agent};
 use herald_protocol::{
     AgentCard, AgentName, TenantId, Timestamp, Version,
     card::{self, AgentCapabilities, AgentExtension, AgentInterface, AgentSkill},
@@ -9,6 +9,7 @@ use herald_protocol::{
 use http::{HeaderValue, Response, StatusCode, Uri, header, request::Parts};
 
 use crate::{
+    auth::Scheme,
     bind::{Exchange, JSON, grpc::AGENTS, respond},
     body::Body,
     config::CardInterface,
@@ -36,9 +37,7 @@ pub(crate) fn build(
     server: &str,
 ) -> AgentCard {
     let schemes = shared.auth.schemes();
-    let requirements = schemes.iter().map(|scheme| SecurityRequirement {
-        schemes: [(scheme.name.to_owned(), ScopeList::default())].into(),
-    });
+    let requirements = schemes.iter().map(|scheme| requirement(scheme, ScopeList::default()));
     AgentCard {
         name: profile.title.clone(),
         description: profile.description.clone(),
@@ -53,7 +52,8 @@ pub(crate) fn build(
         capabilities: AgentCapabilities {
             streaming: Some(profile.streaming),
             push_notifications: Some(false),
-            extended_agent_card: Some(false),
+            // Only authenticated callers can get one.
+            extended_agent_card: Some(profile.extended_card.is_some() && !shared.auth.is_open()),
             extensions: profile.extensions.iter().map(extension).collect(),
             // The log has every transition, and a subscriber gets them all.
             state_transition_history: Some(true),
@@ -65,7 +65,7 @@ pub(crate) fn build(
             .collect(),
         default_input_modes: profile.input_modes.clone(),
         default_output_modes: profile.output_modes.clone(),
-        skills: profile.skills.iter().map(skill).collect(),
+        skills: profile.skills.iter().map(|one| skill(one, schemes)).collect(),
         ..AgentCard::default()
     }
 }
@@ -137,7 +137,11 @@ fn extension(extension: &agent::Extension) -> AgentExtension {
     }
 }
 
-fn skill(skill: &agent::Skill) -> AgentSkill {
+fn skill(skill: &agent::Skill, schemes: &[Scheme]) -> AgentSkill {
+    let needed = skill.scopes.map(|scopes| scopes.names().map(str::to_owned).collect::<Vec<_>>());
+    let requirements = needed.iter().flat_map(|list| {
+        schemes.iter().map(|scheme| requirement(scheme, ScopeList { list: list.clone() }))
+    });
     AgentSkill {
         id: skill.id.clone(),
         name: skill.name.clone(),
@@ -147,7 +151,27 @@ fn skill(skill: &agent::Skill) -> AgentSkill {
         examples: skill.examples.clone(),
         input_modes: skill.input_modes.clone(),
         output_modes: skill.output_modes.clone(),
-        ..AgentSkill::default()
+        security_requirements: requirements.collect(),
+    }
+}
+
+/// The requirement of one scheme, with these scopes.
+fn requirement(scheme: &Scheme, scopes: ScopeList) -> SecurityRequirement {
+    SecurityRequirement { schemes: [(scheme.name.to_owned(), scopes)].into() }
+}
+
+/// The extended card for a caller.
+pub(crate) fn extended(exchange: &Exchange<'_>, described: CallerProfile) -> AgentCard {
+    let (shared, agent) = (exchange.shared, exchange.agent.as_ref());
+    let mut card = build(shared, &described.profile, agent, &exchange.server_url());
+    card.supported_interfaces.extend(described.interfaces);
+    sign(shared, &mut card);
+    card
+}
+
+fn sign(shared: &Shared, card: &mut AgentCard) {
+    if let Some(signer) = &shared.signer {
+        signer.sign(card);
     }
 }
 
@@ -155,7 +179,8 @@ fn skill(skill: &agent::Skill) -> AgentSkill {
 /// generation can read for everybody else.
 pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile) -> Response<Body> {
     let server = exchange.server_url();
-    let card = build(exchange.shared, profile, exchange.agent.as_ref(), &server);
+    let mut card = build(exchange.shared, profile, exchange.agent.as_ref(), &server);
+    sign(exchange.shared, &mut card);
     let pure = exchange.version().is_some_and(|text| text.trim().parse() == Ok(Version::V1_0));
     let body =
         if pure { herald_protocol::Dialect::V1.encode_card(&card) } else { card::hybrid(&card) };
@@ -168,9 +193,7 @@ pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile) -> Response<Bod
         respond(StatusCode::OK, JSON, body)
     };
     let headers = response.headers_mut();
-    let age = exchange.shared.config.card_max_age.as_secs();
-    let cache = HeaderValue::try_from(format!("public, max-age={age}"));
-    headers.insert(header::CACHE_CONTROL, cache.expect("a number can stand in a header"));
+    headers.insert(header::CACHE_CONTROL, max_age(exchange.shared));
     let tag = HeaderValue::try_from(tag);
     headers.insert(header::ETAG, tag.expect("hex digits can stand in a header"));
     headers.insert(header::LAST_MODIFIED, exchange.shared.started.clone());
@@ -180,6 +203,19 @@ pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile) -> Response<Bod
     };
     headers.insert(header::VARY, HeaderValue::from_static(vary));
     response
+}
+
+/// The public keys of card signatures, if cards are signed.
+pub(crate) fn keys(shared: &Shared) -> Option<Response<Body>> {
+    let mut response = respond(StatusCode::OK, JSON, shared.signer.as_ref()?.key_set());
+    response.headers_mut().insert(header::CACHE_CONTROL, max_age(shared));
+    Some(response)
+}
+
+fn max_age(shared: &Shared) -> HeaderValue {
+    let age = shared.config.card_max_age.as_secs();
+    let cache = HeaderValue::try_from(format!("public, max-age={age}"));
+    cache.expect("a number can stand in a header")
 }
 
 /// True if the caller has this card already. HTTP prefers the tag over the date.

@@ -1,9 +1,11 @@
 //! Server configuration. Every value has a default.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use herald_engine::{Scopes, Visibility};
 use herald_protocol::{AgentName, MissingVersion, TenantId, Version, card::AgentProvider};
+
+use crate::signing::SigningKey;
 
 /// The configuration of a server.
 #[derive(Debug, Clone)]
@@ -45,6 +47,10 @@ pub struct Config {
     pub card_interfaces: Vec<CardInterface>,
     /// Interfaces in the cards of single agents, in place of `card_interfaces`.
     pub agent_card_interfaces: BTreeMap<AgentName, Vec<CardInterface>>,
+    /// Keys of card signatures. The first one signs, all are published at `/.well-known/jwks.json`.
+    pub signing_keys: Vec<Arc<SigningKey>>,
+    /// True if signatures name the URL of the published keys (`jku`), below `public_url`.
+    pub key_url: bool,
     /// The `max-age` of a card.
     pub card_max_age: Duration,
     /// Limits of sizes and numbers.
@@ -189,6 +195,8 @@ impl Default for Config {
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             card_interfaces: vec![CardInterface::JsonRpc, CardInterface::Rest],
             agent_card_interfaces: BTreeMap::new(),
+            signing_keys: Vec::new(),
+            key_url: false,
             card_max_age: Duration::from_secs(300),
             limits: Limits::default(),
             timeouts: Timeouts::default(),

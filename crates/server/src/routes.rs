@@ -2,6 +2,8 @@
 
 use herald_protocol::dialect::EntryPoint;
 
+use crate::signing::KEY_SET;
+
 /// The match of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RouteMatch<'a> {
@@ -26,6 +28,10 @@ pub(crate) enum RouteTarget<'a> {
     Rest(Mount, &'a str),
     /// The agent's card.
     Card,
+    /// The public keys of card signatures.
+    KeySet,
+    /// The extended card, at the path of 0.2.
+    ExtendedCard,
     /// The liveness check.
     Live,
     /// The readiness check.
@@ -89,6 +95,11 @@ fn below(path: &str) -> Option<RouteTarget<'_>> {
         "/.well-known/agent-card.json" | "/.well-known/agent.json" | "/agent-card.json" => {
             RouteTarget::Card
         }
+        KEY_SET => RouteTarget::KeySet,
+        // Beside the URL of JSON-RPC, and where its SDKs looked for it.
+        "/a2a/agent/authenticatedExtendedCard" | "/agent/authenticatedExtendedCard" => {
+            RouteTarget::ExtendedCard
+        }
         "/ws" | "/ws/" => RouteTarget::Socket,
         "/events" | "/events/" => RouteTarget::Events,
         _ => match path.strip_prefix("/a2a/rest").filter(|rest| rest.starts_with('/')) {
@@ -137,6 +148,11 @@ mod tests {
                 ["/.well-known/agent-card.json", "/.well-known/agent.json", "/agent-card.json"]
             {
                 check(&format!("{prefix}{path}"), agent, Some(RouteTarget::Card));
+            }
+            check(&format!("{prefix}/.well-known/jwks.json"), agent, Some(RouteTarget::KeySet));
+            for path in ["/agent", "/a2a/agent"] {
+                let path = format!("{prefix}{path}/authenticatedExtendedCard");
+                check(&path, agent, Some(RouteTarget::ExtendedCard));
             }
             check(&format!("{prefix}/ws"), agent, Some(RouteTarget::Socket));
             check(&format!("{prefix}/events"), agent, Some(RouteTarget::Events));

@@ -33,7 +33,8 @@ use crate::{
     page,
     proxy::TrustedProxies,
     refusal::Refusal,
-    routes::{self, RouteTarget},
+    routes::{self, Mount, RouteTarget},
+    signing::CardSigner,
     tls::Tls,
     trace,
 };
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) responses: Arc<MemoryBudget>,
     /// The proxies whose forwarding headers count.
     pub(crate) proxies: TrustedProxies,
+    /// The signer of cards, if there is a key.
+    pub(crate) signer: Option<CardSigner>,
     /// The public URL without a slash at its end.
     pub(crate) public_url: Option<String>,
     /// The time of the start, which is the time of the last change of the cards.
@@ -84,7 +87,7 @@ impl Server {
         self.shared.curl(base)
     }
 
-    /// The card of the default agent, as a server at `url` shows it.
+    /// The card of the default agent, as a server at `url` shows it, without signatures.
     pub fn card(&self, url: &str) -> AgentCard {
         let profile = self.shared.engine.profile(None).expect("an engine has its default agent");
         card::build(&self.shared, &profile, None, url)
@@ -229,6 +232,8 @@ impl Shared {
                 | RouteTarget::Events
                 | RouteTarget::Rest(..)
                 | RouteTarget::Card
+                | RouteTarget::KeySet
+                | RouteTarget::ExtendedCard
                 | RouteTarget::Metrics => {}
             }
             let host = self.guard.host(parts, ingress)?;
@@ -238,11 +243,14 @@ impl Shared {
             }
             let agent = matched.agent.map(AgentName::from);
             let binding = match matched.target {
-                RouteTarget::Rest(..) | RouteTarget::Events => Binding::Rest,
+                RouteTarget::Rest(..) | RouteTarget::Events | RouteTarget::ExtendedCard => {
+                    Binding::Rest
+                }
                 RouteTarget::Socket => Binding::WebSocket,
                 RouteTarget::Root
                 | RouteTarget::JsonRpc(_)
                 | RouteTarget::Card
+                | RouteTarget::KeySet
                 | RouteTarget::Live
                 | RouteTarget::Ready
                 | RouteTarget::Metrics => Binding::JsonRpc,
@@ -252,7 +260,10 @@ impl Shared {
                 return Err(matched.agent.map_or_else(Refusal::not_found, Refusal::no_agent));
             };
             if matched.target == RouteTarget::Card {
-                return card_response(&exchange, &profile);
+                return public_document(parts, || Some(card::answer(&exchange, &profile)));
+            }
+            if matched.target == RouteTarget::KeySet {
+                return public_document(parts, || card::keys(self));
             }
             let origin = self.guard.origin(&parts.headers, host)?;
             exchange.join_trace(trace::of(&parts.headers).as_ref());
@@ -266,12 +277,24 @@ impl Shared {
                 (RouteTarget::JsonRpc(entry), &Method::POST) => {
                     Box::pin(jsonrpc::answer(&exchange, entry, body)).await
                 }
-                (RouteTarget::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
-                (RouteTarget::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
+                (RouteTarget::Root, _) => {
+                    Refusal::method("GET, HEAD, POST, OPTIONS").into_response()
+                }
+                (RouteTarget::JsonRpc(_), _) => Refusal::method("POST, OPTIONS").into_response(),
                 (RouteTarget::Socket, &Method::GET) => Box::pin(ws::answer(&exchange)).await,
                 (RouteTarget::Events, &Method::GET) => Box::pin(events::answer(&exchange)).await,
                 (RouteTarget::Socket | RouteTarget::Events, _) => {
-                    return Err(Refusal::method("GET, OPTIONS"));
+                    Refusal::method("GET, OPTIONS").into_response()
+                }
+                (RouteTarget::ExtendedCard, _) if profile.extended_card.is_none() => {
+                    Refusal::not_found().into_response()
+                }
+                (RouteTarget::ExtendedCard, method) if check_read(method).is_err() => {
+                    Refusal::method("GET, HEAD, OPTIONS").into_response()
+                }
+                (RouteTarget::ExtendedCard, _) => {
+                    let path = "/v1/card";
+                    Box::pin(rest::answer(&exchange, &Method::GET, Mount::Root, path, body)).await
                 }
                 (RouteTarget::Rest(mount, path), method) => {
                     let method = if *method == Method::HEAD { &Method::GET } else { method };
@@ -279,6 +302,7 @@ impl Shared {
                 }
                 (
                     RouteTarget::Card
+                    | RouteTarget::KeySet
                     | RouteTarget::Live
                     | RouteTarget::Ready
                     | RouteTarget::Metrics,
@@ -291,6 +315,9 @@ impl Shared {
             if let Some(origin) = origin {
                 cors::allow_origin(&mut response, origin);
             }
+            // The replies to callers are for them alone.
+            let never = const { HeaderValue::from_static("no-store") };
+            response.headers_mut().entry(header::CACHE_CONTROL).or_insert(never);
             Ok(response)
         }
     }
@@ -325,13 +352,17 @@ fn check_read(method: &Method) -> Result<(), Refusal> {
     }
 }
 
-/// The response with a card, which web pages of any origin may read.
-fn card_response(exchange: &Exchange<'_>, profile: &Profile) -> Result<Response<Body>, Refusal> {
-    let mut response = match exchange.parts.method {
+/// The response with a document that needs no credentials, such as a card. Web pages of any origin may
+/// read it.
+fn public_document(
+    parts: &Parts,
+    document: impl FnOnce() -> Option<Response<Body>>,
+) -> Result<Response<Body>, Refusal> {
+    let mut response = match parts.method {
         Method::OPTIONS => cors::preflight(),
         _ => {
-            check_read(&exchange.parts.method)?;
-            card::answer(exchange, profile)
+            check_read(&parts.method)?;
+            document().ok_or_else(Refusal::not_found)?
         }
     };
     let any = HeaderValue::from_static("*");

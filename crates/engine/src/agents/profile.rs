@@ -3,9 +3,12 @@
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
-use herald_protocol::{AgentName, Message, Metadata, Task, card::AgentProvider};
+use herald_protocol::{
+    AgentName, Message, Metadata, Task, TenantId,
+    card::{AgentInterface, AgentProvider},
+};
 
-use crate::{agents::error::AgentError, turns::turn::Turn};
+use crate::{agents::error::AgentError, caller::Scopes, turns::turn::Turn};
 
 /// Worker on tasks: Rust code, a program, a coding agent, a remote agent.
 #[async_trait]
@@ -56,6 +59,8 @@ pub struct Profile {
     pub provider: Option<AgentProvider>,
     /// Its skills. They come from configuration, never from a prompt.
     pub skills: Vec<Skill>,
+    /// Its extended card, if it has one.
+    pub extended_card: Option<ExtendedCard>,
     /// Media types it takes. `*/*` and `text/*` work as patterns.
     pub input_modes: Vec<String>,
     /// Media types it takes that its card does not name.
@@ -108,6 +113,31 @@ pub struct Skill {
     pub input_modes: Vec<String>,
     /// Media types it produces, if they differ from the agent's.
     pub output_modes: Vec<String>,
+    /// The scopes that a message for it needs, beside that of every message. A message is for the skill
+    /// that its metadata names.
+    pub scopes: Option<Scopes>,
+}
+
+/// Additions to the public card for authenticated callers.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ExtendedCard {
+    /// The description, in place of the public one.
+    pub description: Option<String>,
+    /// Further skills. One with the id of a public skill replaces it.
+    pub skills: Vec<(Skill, Audience)>,
+    /// Further interfaces, after the public ones.
+    pub interfaces: Vec<(AgentInterface, Audience)>,
+}
+
+/// The callers that get an entry of an extended card. Every condition has to hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Audience {
+    /// The scopes that the caller must have.
+    pub scopes: Scopes,
+    /// The tenants, if only some.
+    pub tenants: Option<Vec<TenantId>>,
+    /// The principals, if only some.
+    pub principals: Option<Vec<String>>,
 }
 
 /// A protocol extension an agent knows.
@@ -119,6 +149,11 @@ pub struct Extension {
     pub description: String,
     /// True if callers must name it in their requests.
     pub required: bool,
+}
+
+impl Audience {
+    /// Every authenticated caller.
+    pub const EVERYBODY: Self = Self { scopes: Scopes::NONE, tenants: None, principals: None };
 }
 
 impl Profile {
@@ -141,6 +176,7 @@ impl Profile {
             documentation_url: None,
             provider: None,
             skills: vec![skill],
+            extended_card: None,
             input_modes: vec!["text/plain".to_owned()],
             further_input_modes: Vec::new(),
             output_modes: vec!["text/plain".to_owned()],
@@ -157,6 +193,13 @@ impl Profile {
             paused_timeout: Some(Duration::from_secs(7 * 24 * 3600)),
             grace: Duration::from_secs(5),
         }
+    }
+
+    /// The skills that need further scopes, also those of the extended card.
+    pub(crate) fn restricted_skills(&self) -> impl Iterator<Item = (&str, Scopes)> {
+        let extended = self.extended_card.iter().flat_map(|extended| &extended.skills);
+        let all = self.skills.iter().chain(extended.map(|(skill, _)| skill));
+        all.filter_map(|skill| Some((skill.id.as_str(), skill.scopes?)))
     }
 
     /// True if the agent takes parts of this media type.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use herald_protocol::{ContextId, Error, Message, SendResult, Task, TaskId, TaskPage};
 
 use crate::{
+    agents::extended_card::CallerProfile,
     cache::CachedTask,
     codec,
     fault::refuse,
@@ -24,6 +25,8 @@ pub enum Reply {
     Tasks(TaskPage),
     /// A stream.
     Stream(Subscription),
+    /// The description of an agent for its extended card.
+    ExtendedCard(Box<CallerProfile>),
 }
 
 /// The result of a send.

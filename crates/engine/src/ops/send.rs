@@ -149,8 +149,8 @@ pub(crate) async fn accept(
         None => route.agent.as_ref().unwrap_or(&default.profile.name),
     };
     caller.require_agent(agent)?;
-    caller.require_skill(send.message.metadata.as_ref())?;
     let runtime = core.runtime(agent)?;
+    caller.require_skill(runtime.profile.restricted_skills(), send.message.metadata.as_ref())?;
     let is_answer = existing.as_ref().is_some_and(|record| record.state().is_interrupted());
     check_message(&runtime.profile, &send, is_answer)?;
     if operation.is_streaming() {

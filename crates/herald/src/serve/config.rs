@@ -33,9 +33,10 @@ use crate::args::{LogFormat, LogLevel, TransportArg};
 use schema::{alias, choice_schema, choices_schema};
 
 pub(crate) use agent::{
-    A2aSection, AgentSection, CodingSection, CommonSection, ConformanceSection, ErrorDetailKey,
-    ExecSection, InputKey, KindSection, LlmSection, OtherwiseKey, ProgramSection, SkillSection,
-    UpstreamAuthSection, UpstreamTlsSection,
+    A2aSection, AgentSection, AudienceSection, CodingSection, CommonSection, ConformanceSection,
+    ErrorDetailKey, ExecSection, ExtendedCardSection, InputKey, InterfaceSection, KindSection,
+    LlmSection, OtherwiseKey, ProgramSection, SkillSection, UpstreamAuthSection,
+    UpstreamTlsSection,
 };
 pub(crate) use error::{ConfigError, ConfigTable, ConfigText};
 pub(crate) use kind::{AgentKind, KeyError};
@@ -145,6 +146,10 @@ pub(crate) struct CardSection {
     #[serde(deserialize_with = "interfaces")]
     #[schemars(schema_with = "choices_schema::<TransportArg>")]
     pub(crate) interfaces: Option<Vec<TransportArg>>,
+    /// Files of private keys that sign cards, each `file:PATH`. The first one signs, all are published.
+    pub(crate) signing_keys: Vec<String>,
+    /// True if signatures name the URL of the published keys.
+    pub(crate) jku: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]

@@ -133,6 +133,7 @@ impl ServerSettings {
         let default_agent = default_agent
             .filter(|_| args.exec.is_none() && args.adapter.is_none())
             .unwrap_or_else(|| agents[0].profile.name.clone());
+        let signing_keys = card::signing_keys(&config.card.signing_keys, &config.source)?;
         let open = config.auth.required == Some(false);
         let mut server = herald_server::Config {
             public_url,
@@ -149,6 +150,8 @@ impl ServerSettings {
             open_to_network: open,
             metrics,
             agent_card_interfaces,
+            signing_keys,
+            key_url: config.card.jku,
             ..herald_server::Config::default()
         };
         server.card_interfaces = chosen.unwrap_or(server.card_interfaces);

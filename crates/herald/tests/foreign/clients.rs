@@ -23,10 +23,10 @@ default = true
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// One client and the command that drives it.
-struct Official {
+pub(crate) struct Official {
     name: &'static str,
     program: PathBuf,
-    script: Option<PathBuf>,
+    pub(crate) script: Option<PathBuf>,
 }
 
 fn installed() -> PathBuf {
@@ -34,13 +34,13 @@ fn installed() -> PathBuf {
     directory.expect("the official clients are not installed; run `cargo xtask test`").into()
 }
 
-fn python(name: &'static str) -> Official {
+pub(crate) fn python(name: &'static str) -> Official {
     let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients");
     let script = Some(sources.join(name).join("scenario.py"));
     Official { name, program: installed().join(name).join("bin/python"), script }
 }
 
-fn javascript(name: &'static str) -> Official {
+pub(crate) fn javascript(name: &'static str) -> Official {
     let script = Some(installed().join(name).join("scenario.mjs"));
     Official { name, program: "node".into(), script }
 }
@@ -57,7 +57,7 @@ async fn passes(official: Official, transport: &str) {
     run(official, &[&base, "--transport", transport]).await;
 }
 
-async fn run(official: Official, arguments: &[&str]) {
+pub(crate) async fn run(official: Official, arguments: &[&str]) {
     let run = Command::new(&official.program)
         .args(&official.script)
         .args(arguments)

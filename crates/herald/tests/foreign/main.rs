@@ -31,6 +31,7 @@ mod tasks;
 mod wire;
 
 mod clients;
+mod clients_signatures;
 mod coding;
 mod coding_acp;
 mod coding_claude;

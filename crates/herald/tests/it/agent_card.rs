@@ -92,6 +92,17 @@ async fn an_invalid_card_field_is_refused_with_its_line() {
             "skills = [{ id = \"a\", description = \"b\", output_modes = [\"text\"] }]".to_owned(),
             "\"text\" is not a media type",
         ),
+        (
+            format!("skills = [{}]", skill.replace(" }", ", only_for = { tenants = [\"x\"] } }")),
+            "only_for belongs to the skills of extended_card",
+        ),
+        ("extended_card = {}".to_owned(), "it adds nothing to the public card"),
+        (format!("extended_card = {{ skills = [{skill}, {skill}] }}"), "is used twice"),
+        (
+            "extended_card = { interfaces = [{ url = \"\", binding = \"GRPC\", version = \"1.0\" }] }"
+                .to_owned(),
+            "the url or the binding of an interface is empty",
+        ),
         ("skill = []".to_owned(), "did you mean `skills`?"),
         ("a2a_version = \"1.0\"".to_owned(), "`a2a_version` belongs to kind = \"a2a\""),
     ] {
@@ -115,4 +126,70 @@ async fn a_protocol_version_under_its_former_key_is_refused_with_the_new_one() {
     let herald = Herald::start(Options::config(both)).await;
     let card = herald.call(&Call::get("/.well-known/agent-card.json")).await.json();
     assert_eq!(card["version"], "1.0", "{card:#}");
+}
+
+const EXTENDED: &str = r#"
+[auth]
+tokens = [
+  { token = "alice-token", tenant = "acme", principal = "alice", scopes = ["read", "admin"] },
+  { token = "bob-token", tenant = "other", principal = "bob" },
+]
+
+[card]
+signing_keys = ["file:KEYS/cards.pem"]
+
+[[agents]]
+name = "shop"
+kind = "echo"
+
+[agents.extended_card]
+description = "Takes things back"
+
+[[agents.extended_card.skills]]
+id = "refund"
+description = "Takes a thing back"
+
+[[agents.extended_card.skills]]
+id = "audit"
+description = "Shows the books"
+scopes = ["admin"]
+only_for = { scopes = ["admin"], tenants = ["acme"], principals = ["alice"] }
+
+[[agents.extended_card.interfaces]]
+url = "https://internal.example.com/a2a/jsonrpc"
+binding = "JSONRPC"
+version = "1.0"
+only_for = { tenants = ["acme"] }
+"#;
+
+#[tokio::test]
+async fn the_file_configures_extended_cards_and_their_signatures() {
+    let keys = tempfile::tempdir().unwrap();
+    herald_server::SigningKey::create(keys.path(), "cards").unwrap();
+    let config = EXTENDED.replace("KEYS", keys.path().to_str().unwrap());
+    let herald = Herald::start(Options::config(config)).await;
+    let get = |token: &str| {
+        let get = Call::get("/extendedAgentCard").header("a2a-version", "1.0");
+        get.header("authorization", format!("Bearer {token}"))
+    };
+    for (token, skills, interfaces) in [
+        ("alice-token", &["shop", "refund", "audit"][..], 5),
+        ("bob-token", &["shop", "refund"], 4),
+    ] {
+        let card = herald.call(&get(token)).await.json();
+        assert_eq!(card["description"], "Takes things back", "{card:#}");
+        let found: Vec<_> =
+            card["skills"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
+        assert_eq!(found, skills, "{card:#}");
+        assert_eq!(card["supportedInterfaces"].as_array().unwrap().len(), interfaces);
+        assert!(!card["signatures"].as_array().unwrap().is_empty());
+    }
+    let refused = herald.call(&get("wrong")).await;
+    assert_eq!(refused.status, 401);
+    let public = herald.call(&Call::get("/.well-known/agent-card.json")).await.json();
+    assert_eq!(public["capabilities"]["extendedAgentCard"], true);
+    assert_eq!(public["skills"].as_array().unwrap().len(), 1);
+    assert!(!public.to_string().contains("internal.example.com"));
+    let keys = herald.call(&Call::get("/.well-known/jwks.json")).await.json();
+    assert_eq!(keys["keys"][0]["kid"], "cards");
 }

@@ -127,6 +127,11 @@ async fn a_mistake_is_reported_with_its_line_and_a_correction() {
         ("[server]\npublic_url = \"agents.example.com\"\n", &["line 2", "https://"]),
         ("[server]\npublic_url = \"https://a.example/?x=1\"\n", &["line 2", "https://"]),
         ("[server]\nallowed_origins = [\"x\"]\n", &["herald.toml", "\"x\"", "https://"]),
+        ("[server]\ntrusted_proxies = [\"x\"]\n", &["herald.toml", "\"x\"", "10.0.0.0/8"]),
+        ("[card]\nsigning_keys = [\"x.pem\"]\n", &["line 2", "file:PATH"]),
+        ("[card]\nsigning_keys = [\"file:no-such.pem\"]\n", &["line 2", "no-such.pem"]),
+        ("[card]\nsigning_keys = [\"file:herald.toml\"]\n", &["line 2", "openssl genpkey"]),
+        ("[card]\njku = true\n", &["herald.toml", "public URL"]),
         ("[dialects]\n\"1.0\" = false\n", &["herald.toml", "cannot be switched off"]),
         (
             "[limits]\nmemory = \"64MiB\"\ntask_bytes = \"32MiB\"\n",

@@ -18,6 +18,9 @@ use crate::{
 /// The maximum number of signatures that are checked.
 pub const MAX_SIGNATURES: usize = 16;
 
+/// Both forms, the text of the specification first.
+const FORMS: [SignedForm; 2] = [SignedForm::Specified, SignedForm::WithoutEmpty];
+
 /// The payload of a signature: the specification can be read in two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignedForm {
@@ -99,6 +102,25 @@ pub fn signing_input(protected: &str, payload: &[u8]) -> String {
     format!("{protected}.{}", URL_SAFE_NO_PAD.encode(payload))
 }
 
+/// The signatures of `card` by one key: a signature of each form, if the two differ, so that readers of
+/// the specification and the official SDKs find one that they can verify. `sign` returns the signature of
+/// an input, base64url.
+pub fn signatures(
+    card: &AgentCard,
+    header: &ProtectedHeader,
+    sign: impl Fn(&str) -> String,
+) -> Vec<AgentCardSignature> {
+    let protected = header.encode();
+    let mut payloads = FORMS.map(|form| payload(card, form)).to_vec();
+    payloads.dedup();
+    let signed = payloads.iter().map(|payload| AgentCardSignature {
+        protected: protected.clone(),
+        signature: sign(&signing_input(&protected, payload)),
+        header: None,
+    });
+    signed.collect()
+}
+
 /// Verifies the signatures of `card`. `check` verifies one, given its header, the input, and the signature
 /// in the card; one good signature is enough.
 pub fn verdict(
@@ -108,8 +130,7 @@ pub fn verdict(
     if card.signatures.is_empty() {
         return Verdict::Unsigned;
     }
-    let payloads =
-        [SignedForm::Specified, SignedForm::WithoutEmpty].map(|form| (form, payload(card, form)));
+    let payloads = FORMS.map(|form| (form, payload(card, form)));
     let (mut unknown, mut wrong) = (Vec::new(), None);
     for signature in card.signatures.iter().take(MAX_SIGNATURES) {
         let header = match signature.protected_header() {

@@ -11,6 +11,7 @@ use herald_protocol::{
 
 use crate::{
     bind::{Exchange, IDEMPOTENCY_KEY, cursor, grpc, too_many},
+    card,
     limits::KeyedPermit,
 };
 
@@ -76,7 +77,9 @@ impl Exchange<'_> {
                 }
                 Err(error) => Err(error),
             };
-            let replied = replied.map_err(|error| for_dialect(dialect, operation, error));
+            let replied = replied.map_err(|error| {
+                for_dialect(dialect, operation, self.shared.auth.is_open(), error)
+            });
             self.count(dialect, operation, replied.as_ref().err());
             replied
         }
@@ -104,7 +107,8 @@ impl Exchange<'_> {
     fn within_quota(&self, caller: &Caller, reply: Reply) -> Reply {
         match reply {
             Reply::Stream(events) => Reply::Stream(events.within(self.response_quota(caller))),
-            whole @ (Reply::Sent(_) | Reply::Task(_) | Reply::Tasks(_)) => whole,
+            whole
+            @ (Reply::Sent(_) | Reply::Task(_) | Reply::Tasks(_) | Reply::ExtendedCard(_)) => whole,
         }
     }
 
@@ -179,6 +183,9 @@ impl CallReply {
             (Reply::Sent(sent), _) => out.extend(dialect.encode_send_result(&sent.decode()?)),
             (Reply::Task(task), _) => out.extend(dialect.encode_task(&task.decode()?)),
             (Reply::Tasks(page), _) => out.extend(dialect.encode_page(&page)),
+            (Reply::ExtendedCard(described), _) => {
+                out.extend(dialect.encode_card(&card::extended(exchange, *described)));
+            }
         }
         if id.is_some() {
             out.push(b'}');
@@ -200,16 +207,26 @@ impl CallReply {
             Reply::Sent(sent) => service.encode_send_result(sent.decode()?),
             Reply::Task(task) => service.encode_task(task.decode()?),
             Reply::Tasks(page) => service.encode_page(page),
+            Reply::ExtendedCard(described) => {
+                service.encode_card(card::extended(exchange, *described))
+            }
         };
         exchange.hold(grpc::framed(message), caller).map(EncodedReply::Whole)
     }
 }
 
-/// The error in the terms of a dialect: before 1.0 an agent without an extended card has none
-/// configured, because there is no capability that it could lack.
-fn for_dialect(dialect: Dialect, operation: Operation, mut error: Error) -> Error {
-    let card = operation == Operation::GetExtendedAgentCard;
-    if dialect != Dialect::V1 && card && error.kind == ErrorKind::UnsupportedOperation {
+/// The error in the terms of a dialect. Without credentials nobody can get an extended card, so that an
+/// agent has none there; before 1.0 an agent without one has none configured, because there is no capability
+/// that it could lack.
+fn for_dialect(dialect: Dialect, operation: Operation, is_open: bool, mut error: Error) -> Error {
+    if operation != Operation::GetExtendedAgentCard {
+        return error;
+    }
+    if is_open && error.kind == ErrorKind::Unauthenticated {
+        let text = "this agent has no extended card, because the server needs no credentials";
+        error = Error::new(ErrorKind::UnsupportedOperation, text);
+    }
+    if dialect != Dialect::V1 && error.kind == ErrorKind::UnsupportedOperation {
         error.kind = ErrorKind::ExtendedAgentCardNotConfigured;
     }
     error

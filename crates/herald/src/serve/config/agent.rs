@@ -16,7 +16,8 @@ use toml::{
 };
 
 use super::{
-    CalledVersion, ConfigError, Dialects, SecretValue, Size, TimeSpan, choice,
+    CalledVersion, ConfigError, Dialects, ScopeKey, SecretValue, Size, SpokenVersion, TimeSpan,
+    choice,
     error::{ConfigTable, unknown_key},
     kind::AgentKind,
     schema::{choice_schema, keys},
@@ -54,6 +55,8 @@ pub(crate) struct CommonSection {
     /// The skills on its card, instead of the kind's own.
     #[serde(default)]
     pub(crate) skills: Vec<SkillSection>,
+    /// Its extended card, for authenticated callers.
+    pub(crate) extended_card: Option<ExtendedCardSection>,
     /// The address of a picture, on its card.
     pub(crate) icon_url: Option<String>,
     /// The address of its documentation, on its card.
@@ -273,6 +276,50 @@ pub(crate) struct SkillSection {
     /// Media types that it produces, if not the agent's.
     #[serde(default)]
     pub(crate) output_modes: Vec<String>,
+    /// The scopes that a message for it needs, beside `send`.
+    pub(crate) scopes: Option<Vec<ScopeKey>>,
+    /// The callers that get it, in an extended card.
+    pub(crate) only_for: Option<AudienceSection>,
+}
+
+/// The additions of an extended card.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ExtendedCardSection {
+    /// The description, instead of the public one.
+    pub(crate) description: Option<String>,
+    /// Further skills.
+    pub(crate) skills: Vec<SkillSection>,
+    /// Further interfaces.
+    pub(crate) interfaces: Vec<InterfaceSection>,
+}
+
+/// An interface of an extended card.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InterfaceSection {
+    /// Its URL; `host:port` for gRPC.
+    #[schemars(length(min = 1))]
+    pub(crate) url: String,
+    /// Its binding as cards name it: `JSONRPC`, `HTTP+JSON`, `GRPC` or a URI.
+    pub(crate) binding: String,
+    /// Its protocol version.
+    #[schemars(with = "String")]
+    pub(crate) version: SpokenVersion,
+    /// The callers that get it.
+    pub(crate) only_for: Option<AudienceSection>,
+}
+
+/// The callers that get an entry of an extended card. Every condition has to hold.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AudienceSection {
+    /// The scopes that they have.
+    pub(crate) scopes: Vec<ScopeKey>,
+    /// Their tenants.
+    pub(crate) tenants: Option<Vec<String>>,
+    /// Their principals.
+    pub(crate) principals: Option<Vec<String>>,
 }
 
 /// An organization that offers an agent.
