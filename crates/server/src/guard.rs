@@ -151,6 +151,11 @@ impl Guard {
         host == "localhost" || host.ends_with(".localhost") || self.hosts.contains(&host)
     }
 
+    /// True if pages of some other origins may call.
+    pub(crate) fn names_origins(&self) -> bool {
+        !self.origins.is_empty()
+    }
+
     /// Refuses a web page of another origin. `Some` is an origin that is allowed by name, for which CORS
     /// headers are needed.
     pub(crate) fn origin<'a>(

@@ -9,6 +9,7 @@ mod activity;
 pub mod auth;
 mod bind;
 mod body;
+mod browser;
 mod builder;
 mod card;
 pub mod config;
@@ -32,6 +33,7 @@ mod trace;
 
 pub use auth::{Authenticate, Scheme, Tokens};
 pub use body::Body;
+pub use browser::download;
 pub use builder::{ServerBuildError, ServerBuilder};
 pub use config::{CardInterface, Config, Limits, MetricsAccess, SwitchedOff, Timeouts, Token};
 pub use serve::ServeError;

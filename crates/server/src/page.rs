@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use herald_engine::Profile;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode};
 
-use crate::{bind::respond, body::Body, server::Shared};
+use crate::{bind::respond, body::Body, browser, server::Shared};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:3rem auto;\
 padding:0 1rem;color:#1b1b1b;background:#fff}pre{background:#f4f4f4;padding:1rem;overflow:auto}\
@@ -42,9 +42,9 @@ pub(crate) fn answer(
     html.push_str("</html>\n");
     let mut response =
         respond(StatusCode::OK, HeaderValue::from_static("text/html; charset=utf-8"), html);
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
-    let policy = HeaderValue::from_static(policy);
-    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; \
+                  base-uri 'none'; form-action 'none'";
+    browser::protect_page(response.headers_mut(), HeaderValue::from_static(policy));
     response
 }
 

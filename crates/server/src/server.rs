@@ -22,6 +22,7 @@ use crate::{
     auth::Chain,
     bind::{Binding, Exchange, events, grpc, jsonrpc, rest, ws},
     body::Body,
+    browser,
     builder::ServerBuilder,
     card,
     config::Config,
@@ -120,6 +121,9 @@ impl Server {
                 response.headers_mut().insert(header::CONNECTION, close);
             }
             add_headers(&mut response, &parts, name);
+            if browser::is_api(parts.uri.path()) {
+                browser::protect_api(response.headers_mut());
+            }
             if self.shared.tls.is_some() && ingress.is_public() {
                 let pinned = HeaderValue::from_static("max-age=31536000");
                 response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, pinned);
@@ -218,6 +222,11 @@ impl Shared {
             if grpc::is_call(&parts.headers) {
                 return Box::pin(grpc::answer(self, id, parts, body, ingress)).await;
             }
+            if browser::is_api(parts.uri.path()) {
+                let host = self.guard.host(parts, ingress)?;
+                let origin = self.guard.origin(&parts.headers, host)?;
+                browser::check_site(&parts.headers, origin.is_some())?;
+            }
             let matched = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
             // Before the check of the host: probes use any name.
             match matched.target {
@@ -268,7 +277,9 @@ impl Shared {
             let origin = self.guard.origin(&parts.headers, host)?;
             exchange.join_trace(trace::of(&parts.headers).as_ref());
             let mut response = match (matched.target, &parts.method) {
-                (_, &Method::OPTIONS) => cors::preflight(),
+                (_, &Method::OPTIONS) => {
+                    cors::preflight(&parts.headers).unwrap_or_else(Refusal::into_response)
+                }
                 (RouteTarget::Root, &Method::GET | &Method::HEAD) => self.page(&exchange, &profile),
                 // Boxed, so that neither part is too large for the cache of the allocator.
                 (RouteTarget::Root, &Method::POST) => {
@@ -312,6 +323,10 @@ impl Shared {
                 }
             };
             exchange.add_extensions(response.headers_mut());
+            if self.guard.names_origins() {
+                let vary = const { HeaderValue::from_static("Origin") };
+                response.headers_mut().append(header::VARY, vary);
+            }
             if let Some(origin) = origin {
                 cors::allow_origin(&mut response, origin);
             }
@@ -359,7 +374,7 @@ fn public_document(
     document: impl FnOnce() -> Option<Response<Body>>,
 ) -> Result<Response<Body>, Refusal> {
     let mut response = match parts.method {
-        Method::OPTIONS => cors::preflight(),
+        Method::OPTIONS => cors::preflight(&parts.headers)?,
         _ => {
             check_read(&parts.method)?;
             document().ok_or_else(Refusal::not_found)?

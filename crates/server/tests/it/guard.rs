@@ -66,16 +66,86 @@ async fn an_allowed_origin_is_told_so() {
     let allowed_origins = vec!["https://console.example".into()];
     let hub = Hub::with(Config { allowed_origins, ..Config::default() }).await;
     let origin = "https://console.example";
-    let preflight = Call::new("OPTIONS", "/a2a/jsonrpc").header("Origin", origin);
-    let preflight = hub.call(preflight).await;
-    assert_eq!(preflight.status(), 204);
-    assert_eq!(preflight.header("access-control-allow-origin"), Some(origin));
-    let names = preflight.header("access-control-allow-headers").unwrap();
+    let preflight = || {
+        Call::new("OPTIONS", "/a2a/jsonrpc")
+            .header("Origin", origin)
+            .header("Access-Control-Request-Method", "POST")
+    };
+    let wanted = "authorization, x-api-key, content-type, a2a-version";
+    let allowed = preflight().header("Access-Control-Request-Headers", wanted);
+    let allowed = hub.call(allowed).await;
+    assert_eq!(allowed.status(), 204);
+    assert_eq!(allowed.header("access-control-allow-origin"), Some(origin));
+    let names = allowed.header("access-control-allow-headers").unwrap();
     assert!(names.contains("A2A-Version") && names.contains("Content-Type"));
+    for (name, value) in [
+        ("Access-Control-Request-Method", "CONNECT"),
+        ("Access-Control-Request-Method", "post"),
+        ("Access-Control-Request-Headers", "authorization, cookie"),
+        ("Access-Control-Request-Headers", "x-forwarded-for"),
+    ] {
+        let refused = hub.call(preflight().header(name, value)).await;
+        assert_eq!(refused.status(), 403, "{name}: {value}");
+        assert_eq!(refused.header("access-control-allow-methods"), None);
+    }
     let call = Call::rpc("SendMessage", &message("hello")).header("Origin", origin);
     let answer = hub.call(call).await;
     assert_eq!(answer.header("access-control-allow-origin"), Some(origin));
     assert_eq!(answer.header("vary"), Some("Origin"));
+    let plain = hub.call(Call::get("/tasks").v1()).await;
+    assert_eq!(plain.header("vary"), Some("Origin"), "a cache must not mix the two up");
+    assert_eq!(plain.header("access-control-allow-origin"), None);
+    let missing = hub.call(Call::get("/tasks/x/y/z").v1().header("Origin", origin)).await;
+    assert_eq!(missing.status(), 404);
+    assert_eq!(missing.header("access-control-allow-origin"), Some(origin), "also with an error");
+    for answer in [&allowed, &answer, &missing] {
+        assert_eq!(answer.header("access-control-allow-credentials"), None);
+    }
+    let off = Hub::start().await.call(Call::get("/tasks").v1()).await;
+    assert_eq!((off.header("vary"), off.header("access-control-allow-origin")), (None, None));
+}
+
+#[tokio::test]
+async fn pages_and_the_api_protect_browsers_and_replies_are_not_stored() {
+    let hub = Hub::start().await;
+    for path in ["/", "/agents/files/", "/api", "/api/v1/nothing"] {
+        let answer = hub.call(Call::get(path)).await;
+        let policy = answer.header("content-security-policy").unwrap();
+        assert!(policy.contains("default-src 'none'"), "{path}");
+        assert!(policy.contains("frame-ancestors 'none'"), "{path}");
+        for (name, value) in [
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "no-referrer"),
+            ("cross-origin-resource-policy", "same-origin"),
+            ("x-content-type-options", "nosniff"),
+            ("cache-control", "no-store"),
+        ] {
+            assert_eq!(answer.header(name), Some(value), "{path} {name}");
+        }
+    }
+    for call in
+        [Call::rpc("ListTasks", &json!({})), Call::get("/tasks").v1(), Call::get("/tasks/x").v1()]
+    {
+        assert_eq!(hub.call(call).await.header("cache-control"), Some("no-store"));
+    }
+}
+
+#[tokio::test]
+async fn the_api_refuses_calls_that_a_page_of_another_site_caused() {
+    let allowed_origins = vec!["https://console.example".into()];
+    let hub = Hub::with(Config { allowed_origins, ..Config::default() }).await;
+    let call = |site: &str| Call::get("/api/agents").header("Sec-Fetch-Site", site);
+    let open = hub.call(Call::get("/api/agents")).await.status();
+    for site in ["same-origin", "none"] {
+        assert_eq!(hub.call(call(site)).await.status(), open, "{site}");
+    }
+    for site in ["cross-site", "same-site"] {
+        assert_eq!(hub.call(call(site)).await.status(), 403, "{site}");
+        let named = call(site).header("Origin", "https://console.example");
+        assert_eq!(hub.call(named).await.status(), open, "{site}");
+    }
+    let evil = Call::get("/api/agents").header("Origin", "https://evil.example");
+    assert_eq!(hub.call(evil).await.status(), 403);
 }
 
 #[tokio::test]
