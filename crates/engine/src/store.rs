@@ -178,8 +178,9 @@ pub struct Dedup {
 /// The result of an earlier send with the same key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Original {
-    /// The task that the send created or continued.
-    pub task: TaskId,
+    /// The task that the send created or continued. Its owner may be another principal than the
+    /// sender.
+    pub key: Key,
     /// The sequence number of its [`Kind::Received`] entry.
     pub seq: Seq,
     /// The hash of its message.
@@ -207,7 +208,7 @@ pub struct Append {
     pub snapshot: Option<Snapshot>,
     /// An idempotency key that names the first event. The write is refused if the key is taken.
     pub dedup: Option<Dedup>,
-    /// The cause. Stored with the first event, if the actor is a caller or an operator.
+    /// The cause. Stored with the first event, if the actor is a caller or another principal.
     pub cause: Cause,
 }
 

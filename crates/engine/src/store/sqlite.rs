@@ -58,7 +58,7 @@ use super::{
 pub use error::OpenError;
 pub use inspect::{Health, Inspection, SchemaStatus};
 
-use api_keys::{CreateKey, RecordKeyUses, RevokeKey};
+use api_keys::{AddApiKey, RecordKeyUses, RevokeKey};
 use audit::{AppendAudit, SweepAudit};
 use checkpoint::Checkpoints;
 use job::{Job, Queued, Work};
@@ -379,6 +379,9 @@ impl Store for Sqlite {
         task: &TaskId,
         limit: usize,
     ) -> Result<Vec<Owner>, StoreError> {
+        if let Scope::Own(_) = scope {
+            return self.readers.with(|conn| owners::owners_of(conn, scope, task, limit));
+        }
         let (scope, task) = (scope.clone(), task.clone());
         self.read_long(move |conn| owners::owners_of(conn, &scope, &task, limit)).await
     }
@@ -397,7 +400,7 @@ impl Store for Sqlite {
     }
 
     async fn create_key(&self, key: ApiKey, audit: AuditEntry) -> Result<(), StoreError> {
-        self.write(CreateKey(Box::new((key, audit)))).await
+        self.write(AddApiKey(Box::new((key, audit)))).await
     }
 
     async fn revoke_key(

@@ -49,7 +49,7 @@ async fn a_reopened_store_has_all_tasks() {
     let store = open(&path).await;
     assert_eq!(store.secret(), secret);
     assert_eq!(store.load(&key("t7"), None, u64::MAX).await, before);
-    assert_eq!(store.original(&dedup.key).await.unwrap().unwrap().task.as_str(), "keyed");
+    assert_eq!(store.original(&dedup.key).await.unwrap().unwrap().key.task.as_str(), "keyed");
     store.append(task("more", vec![])).await.unwrap();
 }
 

@@ -335,10 +335,10 @@ pub(super) async fn a_send_to_both_nodes_is_stored_once([first, second]: [Node; 
         let (a, b) = tokio::join!(send(&first, "a"), send(&second, "b"));
         match (a, b) {
             (Ok(1), Err(StoreError::Duplicate(one))) => {
-                assert_eq!(one.task.as_str(), format!("a{number}"));
+                assert_eq!(one.key.task.as_str(), format!("a{number}"));
             }
             (Err(StoreError::Duplicate(one)), Ok(1)) => {
-                assert_eq!(one.task.as_str(), format!("b{number}"));
+                assert_eq!(one.key.task.as_str(), format!("b{number}"));
             }
             both => panic!("one of them is the original: {both:?}"),
         }

@@ -239,7 +239,7 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     assert!(log.len() == 3 && log[2].at.is_some());
     counted.note("read with times and causes");
     let dedup: [u8; 32] = format!("{:032}", 3 * (tasks / 2) - 2).into_bytes().try_into().unwrap();
-    assert_eq!(counted.store.original(&dedup).await.unwrap().unwrap().task, middle.task);
+    assert_eq!(counted.store.original(&dedup).await.unwrap().unwrap().key, middle);
     counted.note("original");
 
     let feed = |after| FeedQuery {

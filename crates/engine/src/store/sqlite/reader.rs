@@ -279,7 +279,7 @@ fn cause(row: &Row<'_>) -> Result<Cause, Fault> {
         let is_null = row.get_ref(column)? == ValueRef::Null;
         if is_null { Ok(None) } else { Ok(Some(text(row, column)?.into())) }
     };
-    let actor = optional(6)?.map_or(Actor::Caller, Actor::Operator);
+    let actor = optional(6)?.map_or(Actor::Caller, Actor::Principal);
     let binding = optional(8)?.map(|name| Cow::Owned(name.as_ref().to_owned()));
     Ok(Cause { actor, request: optional(7)?, binding })
 }

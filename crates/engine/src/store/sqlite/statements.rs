@@ -63,9 +63,9 @@ statements! {
         "INSERT INTO dedup (key, position) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING";
     RELEASE_KEY = "DELETE FROM dedup WHERE key = ?1";
     FIND_KEY =
-        "SELECT t.id, e.seq, e.content FROM dedup d \
+        "SELECT t.id, e.seq, e.content, o.tenant, o.principal FROM dedup d \
          CROSS JOIN events e ON e.position = d.position \
-         CROSS JOIN tasks t ON t.row = e.task \
+         CROSS JOIN tasks t ON t.row = e.task CROSS JOIN owners o ON o.id = t.owner \
          WHERE d.key = ?1";
     FIND_TASK =
         "SELECT row, coalesce((SELECT max(seq) FROM events WHERE task = row), 0), counted, \
