@@ -92,6 +92,7 @@ impl Operator<'_> {
         let mut act = self.entry("key.create").on("key", key.id.clone(), Some(key.owner.clone()));
         act.detail = format!(r#"{{"scopes":"{}"}}"#, scopes.join(" ")).into();
         self.core.store.create_key(key.clone(), act).await.map_err(refuse)?;
+        self.core.key_changes.send_replace(());
         Ok((key, secret))
     }
 
@@ -101,7 +102,10 @@ impl Operator<'_> {
         let found = self.core.store.find_key(id).await.map_err(refuse)?;
         let Some(found) = found else { return Ok(None) };
         let act = self.entry("key.revoke").on("key", found.id, Some(found.owner));
-        self.core.store.revoke_key(id, self.core.now(), act).await.map_err(refuse)
+        let revoked = self.core.store.revoke_key(id, self.core.now(), act).await.map_err(refuse);
+        // At once, also if the notification of the store is late.
+        self.core.key_changes.send_replace(());
+        revoked
     }
 
     /// Reads a page of API keys, including revoked and expired ones.

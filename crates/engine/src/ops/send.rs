@@ -26,7 +26,7 @@ use crate::{
         view::shown,
     },
     rules::{Command, Record, named_question},
-    store::{Key, ListQuery, Original, Owner},
+    store::{Key, ListQuery, Original, Owner, Scope},
     trace,
     turns::{claim::turn_size, failure, supervisor::Supervisor},
 };
@@ -166,7 +166,7 @@ pub(crate) async fn accept(
         // since.
         let original = core.store.original(&dedup.key).await.map_err(refuse)?;
         if let Some(original) = original {
-            return repeated(core, original, &dedup.content, send.own_task).await;
+            return repeated(core, caller, original, &dedup.content, send.own_task).await;
         }
     }
     if let (Some(record), Some(context)) = (&existing, &send.message.context_id)
@@ -236,7 +236,7 @@ pub(crate) async fn accept(
         }
         Err(CommitError::Duplicate(original)) => {
             let content = content.unwrap_or_default();
-            repeated(core, original, &content, send.own_task).await
+            repeated(core, caller, original, &content, send.own_task).await
         }
         Err(error) => Err(error.into()),
     }
@@ -262,8 +262,8 @@ fn chosen_route<'a>(
     Ok(Cow::Owned(chosen))
 }
 
-/// The task that a message continues, with its owner: the one that it names or, if its dialect infers it, the only
-/// task of its context that waits for input.
+/// The task that a message continues, with its owner: the one that it names or, if its dialect infers
+/// it, the only task of its context that waits for input.
 async fn continued(
     core: &Arc<Core>,
     caller: &Caller,
@@ -310,6 +310,7 @@ async fn continued(
 /// The result of a repeated send: the task of the first send, from its message on.
 async fn repeated(
     core: &Arc<Core>,
+    caller: &Caller,
     original: Original,
     content: &[u8; 32],
     own: Option<TaskId>,
@@ -317,6 +318,10 @@ async fn repeated(
     if original.content != *content || own.is_some_and(|own| own != original.key.task) {
         let text = "this idempotency key or message id was used for other content";
         return Err(Error::new(ErrorKind::IdempotencyConflict, text));
+    }
+    // The caller may see less than at the time of the first send.
+    if !caller.scope().covers(&Scope::Own(original.key.owner.clone())) {
+        return Err(Error::task_not_found());
     }
     let cached = core.cache.get(&original.key);
     let record = core.record(&cached).await?.ok_or_else(Error::task_not_found)?;

@@ -145,19 +145,20 @@ async fn a_foreign_task_is_not_found_and_looks_like_none() {
 #[tokio::test]
 async fn a_change_of_visibility_changes_what_is_seen_and_never_who_owns_it() {
     let (store, bench) = start().await;
-    let keyed = |text: &str| SendMessage {
-        message: say(text),
+    let hello = say("hello");
+    let keyed = || SendMessage {
+        message: hello.clone(),
         idempotency_key: Some("key".into()),
         ..SendMessage::default()
     };
     let as_bob = |visibility| with(&bench, caller("acme", "bob", visibility));
     let ann = with(&bench, caller("acme", "ann", Visibility::Tenant));
-    let first = task_of(&ann, keyed("hello")).await;
-    let own = task_of(&as_bob(Visibility::Tenant), keyed("hello")).await;
+    let first = task_of(&ann, keyed()).await;
+    let own = task_of(&as_bob(Visibility::Tenant), keyed()).await;
     assert_ne!(first.id, own.id, "an idempotency key belongs to its sender");
     for visibility in [Visibility::Owner, Visibility::Tenant, Visibility::Owner] {
         let bob = as_bob(visibility);
-        let repeated = task_of(&bob, keyed("hello")).await;
+        let repeated = task_of(&bob, keyed()).await;
         assert_eq!(repeated.id, own.id, "the key still finds the same task");
         let seen = listed(&bob).await.len();
         assert_eq!(seen, if visibility == Visibility::Tenant { 2 } else { 1 });

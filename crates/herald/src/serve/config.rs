@@ -106,6 +106,8 @@ pub(crate) struct RetentionSection {
     #[serde(alias = "max_tasks")]
     pub(crate) tasks: Option<u64>,
     pub(crate) bytes: Option<Size>,
+    pub(crate) audit_age: Option<TimeSpan>,
+    pub(crate) audit_records: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -374,6 +374,12 @@ fn engine_settings(config: &FileConfig) -> anyhow::Result<herald_engine::Setting
     if let Some(size) = retention.bytes {
         settings.keep_bytes = Some(size.0).filter(|bytes| *bytes > 0);
     }
+    if let Some(age) = retention.audit_age {
+        settings.keep_audit_for = Some(age.0).filter(|age| !age.is_zero());
+    }
+    if let Some(records) = retention.audit_records {
+        settings.keep_audit_records = Some(records).filter(|records| *records > 0);
+    }
     Ok(settings)
 }
 
