@@ -15,7 +15,6 @@ fn receive(dead: Option<MemberId>) -> Command {
         accepted_output_modes: Vec::new(),
         metadata: None,
         trace: None,
-        question: None,
         dead,
     }
 }
