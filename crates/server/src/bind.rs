@@ -15,7 +15,7 @@ pub(crate) mod stream;
 mod telemetry;
 pub(crate) mod ws;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use herald_engine::{
@@ -33,6 +33,7 @@ use uuid::Uuid;
 
 use crate::{
     body::Body,
+    caller_limits::StreamPermit,
     guard::Ingress,
     limits::{self, UnreadBody},
     proxy::ForwardedUrl,
@@ -144,7 +145,10 @@ impl Exchange<'_> {
 
     /// Authenticates the caller by the headers alone.
     pub(crate) async fn caller(&self) -> Result<Caller, Error> {
-        let caller = self.shared.auth.caller(self.parts).await?;
+        let caller = self.shared.auth.caller(self.parts).await;
+        let limits = &self.shared.caller_limits;
+        let caller = caller.map_err(|error| limits.refused(error, self.ingress.client()))?;
+        limits.request(&caller, || self.payer(&caller))?;
         Ok(caller.with_request(self.id, self.binding.name()))
     }
 
@@ -162,6 +166,11 @@ impl Exchange<'_> {
         let host = self.shared.guard.host(self.parts, self.ingress).ok().flatten();
         let (host, prefix) = (host.unwrap_or("localhost"), url.prefix.unwrap_or_default());
         format!("{scheme}://{host}{prefix}")
+    }
+
+    /// The permits of a stream of the caller.
+    pub(crate) fn stream_permit(&self, caller: &Caller) -> Result<StreamPermit, Error> {
+        self.shared.caller_limits.stream(caller, self.payer(caller))
     }
 
     /// The caller's quota of the memory for responses.
@@ -257,15 +266,17 @@ impl Exchange<'_> {
     }
 
     /// Adds the headers of an error: the challenge and the retry delay.
-    pub(crate) fn mark(&self, headers: &mut HeaderMap, kind: ErrorKind) {
+    pub(crate) fn mark(&self, headers: &mut HeaderMap, kind: ErrorKind, delay: Option<Duration>) {
         if kind == ErrorKind::Unauthenticated {
             for challenge in self.shared.auth.challenges() {
                 headers.append(header::WWW_AUTHENTICATE, challenge.clone());
             }
         }
         if kind.is_temporary() {
-            let seconds = if kind == ErrorKind::LimitExceeded { "1" } else { "5" };
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
+            let usual = if kind == ErrorKind::LimitExceeded { 1 } else { 5 };
+            // Whole seconds, and not too early.
+            let seconds = delay.map_or(usual, |delay| delay.as_secs_f64().ceil().max(1.0) as u64);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
     }
 }
@@ -290,8 +301,4 @@ pub(crate) fn respond(
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
-}
-
-pub(crate) fn too_many() -> Error {
-    Error::new(ErrorKind::LimitExceeded, "too many open streams; close one and try again")
 }

@@ -11,6 +11,7 @@ mod bind;
 mod body;
 mod browser;
 mod builder;
+mod caller_limits;
 mod card;
 pub mod config;
 mod connection;
@@ -35,7 +36,10 @@ pub use auth::{Authenticate, Scheme, Tokens};
 pub use body::Body;
 pub use browser::download;
 pub use builder::{ServerBuildError, ServerBuilder};
-pub use config::{CardInterface, Config, Limits, MetricsAccess, SwitchedOff, Timeouts, Token};
+pub use config::{
+    CardInterface, Config, Limits, MetricsAccess, SwitchedOff, TenantLimits, Timeouts, Token,
+    UsageLimits,
+};
 pub use serve::ServeError;
 pub use server::Server;
 pub use signing::{SigningKey, SigningKeyError};

@@ -162,7 +162,7 @@ impl Metrics {
         }
         let connections = Arc::strong_count(&self.connections) - 1;
         text.single("herald_connections_open", "gauge", "Open connections.", connections);
-        let streams = shared.streams.count();
+        let streams = shared.caller_limits.open_streams();
         text.single("herald_streams_open", "gauge", "Open streams.", streams);
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{Engine, Profile, budget::MemoryBudget, store::Owner};
+use herald_engine::{Engine, Profile, budget::MemoryBudget};
 use herald_protocol::{AgentCard, AgentName, dialect::EntryPoint};
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts,
@@ -24,12 +24,12 @@ use crate::{
     body::Body,
     browser,
     builder::ServerBuilder,
+    caller_limits::CallerLimits,
     card,
     config::Config,
     cors,
     guard::{Guard, Ingress, has_transfer_coding},
     health::{self, ReadinessCache},
-    limits::KeyedLimit,
     metrics::{self, Metrics},
     page,
     proxy::TrustedProxies,
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) auth: Chain,
     pub(crate) tls: Option<Tls>,
     pub(crate) guard: Guard,
-    pub(crate) streams: KeyedLimit<Owner>,
+    pub(crate) caller_limits: CallerLimits,
     pub(crate) metrics: Metrics,
     pub(crate) readiness: ReadinessCache,
     /// Permits for the bytes of WebSocket messages that are being received.
