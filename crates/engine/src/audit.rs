@@ -1,5 +1,5 @@
-//! Audit of refusals. Equal refusals of a second become one record with a count, so that a flood of
-//! refused calls costs the store one small write a second.
+//! Buffer of the audit log for refusals and for reads of administrators. Equal acts of a second become
+//! one record with a count, so that a flood of refused calls costs the store one small write a second.
 //!
 //! Administrative writes of the store (API keys) are recorded in their own transaction. The writes of
 //! callers need no record here: their cause is stored with their events, and
@@ -16,32 +16,48 @@ use std::{
 use herald_protocol::locks::lock;
 use tokio::sync::Notify;
 
-use crate::store::{AuditActor, AuditEntry, Store, StoreError};
+use crate::store::{AuditActor, AuditEntry, AuditSubject, Store, StoreError};
 
-/// The time during which equal refusals are counted.
+/// The time during which equal acts are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The number of different refusals that wait to be stored. Further ones are only counted.
+/// The number of different acts that wait to be stored. Further ones are only counted.
 const WAITING: usize = 256;
 
-/// A refused call.
+/// A refused call, or a read of an administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Act {
     /// The actor, as far as it is known.
     pub actor: AuditActor,
     /// The network address of the call.
     pub address: Option<IpAddr>,
-    /// The act that was refused, as a dotted name.
+    /// The act, as a dotted name.
     pub action: Cow<'static, str>,
-    /// The reason.
-    pub reason: Arc<str>,
+    /// The object of the act.
+    pub subject: Option<AuditSubject>,
+    /// The reason of a refusal; `None` if the act was done.
+    pub refused: Option<Arc<str>>,
     /// The id of the request.
     pub request: Option<Arc<str>>,
 }
 
-/// Refusals that wait to be stored.
+impl Act {
+    /// An act of this actor that was done.
+    pub fn new(actor: AuditActor, action: impl Into<Cow<'static, str>>) -> Self {
+        let (address, subject, refused, request) = (None, None, None, None);
+        Self { actor, address, action: action.into(), subject, refused, request }
+    }
+
+    /// The same act, refused for this reason.
+    #[must_use]
+    pub fn refused(self, reason: impl Into<Arc<str>>) -> Self {
+        Self { refused: Some(reason.into()), ..self }
+    }
+}
+
+/// Acts that wait to be stored.
 #[derive(Debug, Default)]
-pub(crate) struct RefusalLog {
+pub(crate) struct ActBuffer {
     waiting: Mutex<Waiting>,
     wake: Notify,
 }
@@ -49,17 +65,18 @@ pub(crate) struct RefusalLog {
 #[derive(Debug, Default)]
 struct Waiting {
     groups: HashMap<GroupKey, Counted>,
-    /// The number of refusals that are lost.
+    /// The number of acts that are lost.
     dropped: u64,
 }
 
-/// The properties that equal refusals share.
+/// The properties that equal acts share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GroupKey {
     actor: AuditActor,
     network: Option<IpAddr>,
     action: Cow<'static, str>,
-    reason: Arc<str>,
+    subject: Option<AuditSubject>,
+    refused: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone)]
@@ -71,29 +88,29 @@ struct Counted {
     count: u64,
 }
 
-impl RefusalLog {
-    /// Adds a refusal. It never waits and its memory is bounded.
-    pub(crate) fn add(&self, refusal: Refusal) {
-        let Refusal { actor, address, action, reason, request } = refusal;
+impl ActBuffer {
+    /// Adds an act. It never waits and its memory is bounded.
+    pub(crate) fn add(&self, act: Act) {
+        let Act { actor, address, action, subject, refused, request } = act;
         let network = address.map(network);
-        let key = GroupKey { actor, network, action, reason };
+        let key = GroupKey { actor, network, action, subject, refused };
         lock(&self.waiting).add(key, Counted { address, request, count: 1 });
         self.wake.notify_one();
     }
 
-    /// Stores refusals, at most once a second, until the future is dropped.
+    /// Stores acts, at most once a second, until the future is dropped.
     pub(crate) async fn run(&self, store: &dyn Store) {
         loop {
             self.wake.notified().await;
             tokio::time::sleep(WINDOW).await;
-            // After an outage the next attempt has the same refusals, with higher counts.
+            // After an outage the next attempt has the same acts, with higher counts.
             if self.flush(store).await.is_err() {
                 self.wake.notify_one();
             }
         }
     }
 
-    /// Stores all refusals that wait.
+    /// Stores all acts that wait.
     pub(crate) async fn flush(&self, store: &dyn Store) -> Result<(), StoreError> {
         let taken = std::mem::take(&mut *lock(&self.waiting));
         let entries = taken.entries();
@@ -129,7 +146,8 @@ impl Waiting {
     fn entries(&self) -> Vec<AuditEntry> {
         let groups = self.groups.iter().map(|(key, counted)| AuditEntry {
             address: counted.address.map(|address| shown(address, key.network).into()),
-            refused: Some(Arc::clone(&key.reason)),
+            subject: key.subject.clone(),
+            refused: key.refused.clone(),
             detail: match counted.count {
                 1 => Cow::Borrowed(""),
                 count => format!(r#"{{"count":{count}}}"#).into(),
@@ -162,7 +180,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// An address, or its network if equal refusals came from several addresses.
+/// An address, or its network if equal acts came from several addresses.
 fn shown(address: IpAddr, network: Option<IpAddr>) -> String {
     if network != Some(address) {
         return address.to_canonical().to_string();
@@ -176,14 +194,10 @@ mod tests {
     use super::*;
     use crate::store::{AuditQuery, AuditRecord, flaky::Flaky};
 
-    fn refusal(address: [u8; 4], reason: &str) -> Refusal {
-        Refusal {
-            actor: AuditActor { credential: "anonymous".into(), ..AuditActor::default() },
-            address: Some(address.into()),
-            action: "auth.refused".into(),
-            reason: reason.into(),
-            request: Some("r".into()),
-        }
+    fn refusal(address: [u8; 4], reason: &str) -> Act {
+        let actor = AuditActor { credential: "anonymous".into(), ..AuditActor::default() };
+        let (address, request) = (Some(address.into()), Some("r".into()));
+        Act { address, request, ..Act::new(actor, "auth.refused").refused(reason) }
     }
 
     async fn records(store: &dyn Store) -> Vec<AuditRecord> {
@@ -210,7 +224,7 @@ mod tests {
 
     #[tokio::test]
     async fn equal_refusals_become_one_record_with_a_count() {
-        let (store, log) = (Flaky::new().unwrap(), RefusalLog::default());
+        let (store, log) = (Flaky::new().unwrap(), ActBuffer::default());
         for _ in 0..1000 {
             log.add(refusal([192, 0, 2, 7], "wrong token"));
         }
@@ -231,7 +245,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_number_of_waiting_refusals_is_bounded_and_lost_ones_are_counted() {
-        let (store, log) = (Flaky::new().unwrap(), RefusalLog::default());
+        let (store, log) = (Flaky::new().unwrap(), ActBuffer::default());
         for network in 0..1000_u16 {
             let [high, low] = network.to_be_bytes();
             log.add(refusal([10, high, low, 1], "wrong token"));
@@ -247,7 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn refusals_of_an_outage_are_stored_after_it() {
-        let (store, log) = (Flaky::new().unwrap(), RefusalLog::default());
+        let (store, log) = (Flaky::new().unwrap(), ActBuffer::default());
         store.fail_writes(true);
         log.add(refusal([192, 0, 2, 7], "wrong token"));
         assert!(log.flush(&store).await.is_err());

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::store::{Actor, Cause, Key, Owner};
+use crate::store::{Actor, AuditActor, Cause, Key, Owner, Scope};
 
 pub use crate::model::{
     key::Visibility,
@@ -139,6 +139,28 @@ impl Validity {
     }
 }
 
+impl Credential {
+    /// The name of the kind, for the audit log.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Token => "token",
+            Self::ApiKey(_) => "key",
+            Self::Jwt => "jwt",
+            Self::Certificate => "certificate",
+            Self::Operator => "operator",
+        }
+    }
+
+    /// The id, if the kind has ids.
+    pub const fn id(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::ApiKey(id) => Some(id),
+            Self::Anonymous | Self::Token | Self::Jwt | Self::Certificate | Self::Operator => None,
+        }
+    }
+}
+
 impl Identity {
     /// The identity of a principal that may use every agent and sees its own tasks.
     pub fn new(tenant: TenantId, principal: impl Into<Arc<str>>, scopes: Scopes) -> Self {
@@ -199,12 +221,13 @@ impl Caller {
         Self { request: Some(Box::new((id, binding))), ..self }
     }
 
-    /// The cause of the caller's writes.
-    pub(crate) fn cause(&self) -> Cause {
+    /// The cause of a write to a task of this owner.
+    pub(crate) fn cause(&self, owner: &Owner) -> Cause {
         let (request, binding) = self.request.as_deref().copied().unzip();
-        let actor = match self.acting_for {
-            Some(_) => Actor::Operator(Arc::clone(&self.identity.owner.principal)),
-            None => Actor::Caller,
+        let actor = if self.identity.owner == *owner {
+            Actor::Caller
+        } else {
+            Actor::Principal(Arc::clone(&self.identity.owner.principal))
         };
         Cause {
             actor,
@@ -221,6 +244,37 @@ impl Caller {
     /// The owner of the tasks that the call names.
     pub fn owner(&self) -> &Owner {
         self.acting_for.as_deref().unwrap_or(&self.identity.owner)
+    }
+
+    /// The actor of this caller's acts in the audit log.
+    pub fn actor(&self) -> AuditActor {
+        let Identity { owner: Owner { tenant, principal }, credential, .. } = &*self.identity;
+        AuditActor {
+            tenant: tenant.clone(),
+            principal: Arc::clone(principal),
+            credential: credential.kind().into(),
+            credential_id: credential.id().cloned(),
+        }
+    }
+
+    /// The owner for whom an administrator acts.
+    pub(crate) fn acting_for(&self) -> Option<&Owner> {
+        self.acting_for.as_deref().filter(|owner| **owner != self.identity.owner)
+    }
+
+    /// The id of the request.
+    pub(crate) fn request_id(&self) -> Option<Uuid> {
+        self.request.as_deref().map(|(id, _)| *id)
+    }
+
+    /// The owners whose tasks the caller sees.
+    pub fn scope(&self) -> Scope {
+        match (&self.acting_for, self.identity.visibility) {
+            (None, Visibility::Tenant) => Scope::Tenant(self.identity.owner.tenant.clone()),
+            (None, Visibility::Owner) | (Some(_), Visibility::Owner | Visibility::Tenant) => {
+                Scope::Own(self.owner().clone())
+            }
+        }
     }
 
     /// True if the caller has no credentials. All such callers of a tenant are the same owner.

@@ -12,19 +12,19 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     agents::{registry::Registry, runtime::AgentRuntime},
-    audit::RefusalLog,
+    audit::ActBuffer,
     budget::{MemoryBudget, Quota, Reservation},
     cache::{CachedTask, TaskCache},
     caller::{AgentRoute, Caller},
     clock::Clock,
     codec,
-    fault::{internal, refuse},
+    fault::{ambiguous, internal, refuse},
     keys::KeyUses,
     membership::Membership,
     rules::{self, Event, Received, Record},
     settings::Settings,
-    store::{Key, Loaded, LogPage, Store, StoreError, Stored},
-    wakers::OwnerWakers,
+    store::{Key, Loaded, LogPage, Scope, Store, StoreError, Stored},
+    wakers::FeedWakers,
 };
 
 /// Bytes of a stored task from which on it is decoded on a thread of its own.
@@ -33,13 +33,16 @@ const LARGE: usize = 256 << 10;
 /// Memory that reading a stored task takes for each of its bytes: as stored, decoded, and as an answer.
 pub const BYTES_PER_READ_BYTE: u64 = 3;
 
+/// The number of owners that the error for an ambiguous id names.
+pub(crate) const NAMED_OWNERS: usize = 8;
+
 /// State that all parts of the engine share.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) registry: Registry,
     pub(crate) cache: Arc<TaskCache>,
-    pub(crate) wakers: Arc<OwnerWakers>,
+    pub(crate) wakers: Arc<FeedWakers>,
     /// Permit of feeds that catch up from far back: one page at a time.
     pub(crate) catch_up: Semaphore,
     /// Memory of requests until they are in the log.
@@ -62,8 +65,8 @@ pub(crate) struct Core {
     pub(crate) draining: CancellationToken,
     /// Cancelled when it has left the members of the store.
     pub(crate) left: CancellationToken,
-    /// Refusals that wait for the audit log.
-    pub(crate) refusals: RefusalLog,
+    /// Refusals and reads of administrators that wait for the audit log.
+    pub(crate) acts: ActBuffer,
     /// Uses of API keys that wait to be stored.
     pub(crate) key_uses: KeyUses,
     /// Notified when an API key may have changed.
@@ -82,15 +85,40 @@ impl Core {
         self.draining.is_cancelled()
     }
 
-    /// One of the caller's tasks. Hidden tasks, tasks of other owners and tasks of other agents'
-    /// endpoints are not found.
+    /// The key of a task that the caller names. It is the caller's own, unless the caller sees its
+    /// whole tenant and another principal of the tenant has the task.
+    pub(crate) async fn locate(&self, caller: &Caller, task: TaskId) -> Result<Key, Error> {
+        let own = caller.key(task);
+        let scope = caller.scope();
+        match &scope {
+            Scope::Own(_) => return Ok(own),
+            Scope::Tenant(_) | Scope::All => {}
+        }
+        let first = Scope::Own(own.owner.clone());
+        if !self.store.owners_of(&first, &own.task, 1).await.map_err(refuse)?.is_empty() {
+            return Ok(own);
+        }
+        // Only callers of older versions choose ids, so that two principals can have the same.
+        let mut owners =
+            self.store.owners_of(&scope, &own.task, NAMED_OWNERS).await.map_err(refuse)?;
+        match (owners.pop(), owners.is_empty()) {
+            (None, _) => Ok(own),
+            (Some(owner), true) => Ok(Key { owner, ..own }),
+            (Some(last), false) => {
+                owners.push(last);
+                Err(ambiguous(&owners))
+            }
+        }
+    }
+
+    /// A task that the caller sees. Hidden tasks and tasks of other agents' endpoints are not found.
     pub(crate) async fn find(
         &self,
         caller: &Caller,
         route: &AgentRoute,
-        id: TaskId,
+        key: &Key,
     ) -> Result<Record, Error> {
-        let found = self.find_any(&caller.key(id)).await?;
+        let found = self.find_any(key).await?;
         found.filter(|record| record.is_shown(caller, route)).ok_or_else(Error::task_not_found)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use herald_protocol::{AgentName, Error, Request, TaskId};
+use herald_protocol::{AgentName, Error, Request, TaskId, Timestamp};
 
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -12,7 +12,7 @@ use crate::{
         profile::{Agent, Profile},
         registry::RegistryError,
     },
-    audit::Refusal,
+    audit::Act,
     budget::{MemoryBudget, Reservation},
     caller::{AgentRoute, Caller},
     changes,
@@ -20,6 +20,7 @@ use crate::{
     fault::{no_push, refuse, shutting_down},
     heartbeat,
     janitor::Janitor,
+    operator::Operator,
     ops::{
         cancel, get, list,
         reply::Reply,
@@ -27,7 +28,7 @@ use crate::{
         subscribe,
     },
     read::feed::Feed,
-    store::{ApiKey, ApiKeyId, Position, Scope, StoreError, Usage},
+    store::{ApiKey, ApiKeyId, ApiKeyQuery, AuditSubject, Owner, Position, StoreError},
     turns::{
         dispatcher::Dispatcher,
         recovery::{self, QueuedTasks},
@@ -67,6 +68,9 @@ impl Engine {
         let core = &self.core;
         let operation = request.operation();
         caller.authorise(operation, route)?;
+        if let Some(owner) = caller.acting_for() {
+            self.record_act(caller, owner, &request).await?;
+        }
         core.check_extensions(route)?;
         match request {
             Request::SendMessage(send) => {
@@ -106,6 +110,27 @@ impl Engine {
                 runtime.profile.for_caller(caller).map(Box::new).map(Reply::ExtendedCard)
             }
         }
+    }
+
+    /// Records an act of an administrator for another owner, before it is done: a write durably, a
+    /// read with the others of its second.
+    async fn record_act(
+        &self,
+        caller: &Caller,
+        owner: &Owner,
+        request: &Request,
+    ) -> Result<(), Error> {
+        let (action, task) = act_of(request);
+        let id = task.map_or("", TaskId::as_str);
+        let subject =
+            AuditSubject { kind: "task".into(), id: id.into(), owner: Some(owner.clone()) };
+        let operator = self.operator(caller);
+        if is_write(request) {
+            return operator.record(action, Some(subject), "").await;
+        }
+        let act = Act { subject: Some(subject), ..Act::new(caller.actor(), action) };
+        self.core.acts.add(act);
+        Ok(())
     }
 
     /// Follows every task of the caller on this route, or only `tasks`: from now on, or from the event
@@ -172,10 +197,15 @@ impl Engine {
         self.core.store.probe().await.map_err(refuse)
     }
 
+    /// Reads and writes beyond the protocol, for this caller.
+    pub fn operator<'a>(&'a self, caller: &'a Caller) -> Operator<'a> {
+        Operator { core: &self.core, caller, address: None }
+    }
+
     /// Records a refused call in the audit log. Equal refusals of a second become one record. It
     /// never waits.
-    pub fn record_refusal(&self, refusal: Refusal) {
-        self.core.refusals.add(refusal);
+    pub fn record_refusal(&self, act: Act) {
+        self.core.acts.add(act);
     }
 
     /// The API key whose secret has this hash, for an authenticator. It may be revoked or expired.
@@ -188,6 +218,18 @@ impl Engine {
         self.core.store.find_key(id).await.map_err(refuse)
     }
 
+    /// True if there are API keys, valid or not.
+    pub async fn has_keys(&self) -> Result<bool, Error> {
+        let query = ApiKeyQuery { tenant: None, after: None, limit: 1 };
+        let keys = self.core.store.list_keys(query).await.map_err(refuse)?;
+        Ok(!keys.is_empty())
+    }
+
+    /// The time now, by the clock of the engine.
+    pub fn now(&self) -> Timestamp {
+        self.core.now()
+    }
+
     /// Notes the use of an API key. It is stored with those of other keys, at most a minute later.
     pub fn record_key_use(&self, id: &ApiKeyId) {
         self.core.key_uses.add(id, self.core.now());
@@ -198,11 +240,6 @@ impl Engine {
     /// periodically.
     pub fn key_changes(&self) -> watch::Receiver<()> {
         self.core.key_changes.subscribe()
-    }
-
-    /// The stored tasks in a scope, in numbers.
-    pub async fn usage(&self, scope: &Scope) -> Result<Usage, Error> {
-        self.core.store.usage(scope).await.map_err(refuse)
     }
 
     /// The memory budget of requests while they are read, decoded and stored: each reserves
@@ -228,7 +265,7 @@ impl Engine {
         let core = Arc::clone(&self.core);
         TaskTracker::new().spawn(async move {
             tokio::select! {
-                () = core.refusals.run(&*core.store) => {}
+                () = core.acts.run(&*core.store) => {}
                 () = core.left.cancelled() => {}
             }
         });
@@ -258,7 +295,7 @@ impl Engine {
             tracing::warn!("some turns did not finish in time; the next start continues them");
         }
         // The store has logged its error.
-        let _ = core.refusals.flush(&*core.store).await;
+        let _ = core.acts.flush(&*core.store).await;
         let _ = core.key_uses.flush(&*core.store).await;
         core.left.cancel();
         core.leave().await;
@@ -280,5 +317,41 @@ impl Engine {
     /// Waits until the engine is shutting down.
     pub async fn draining(&self) {
         self.core.draining.cancelled().await;
+    }
+}
+
+/// The name of a call in the audit log, and the task that it names.
+fn act_of(request: &Request) -> (&'static str, Option<&TaskId>) {
+    match request {
+        Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
+            ("task.send", send.message.task_id.as_ref())
+        }
+        Request::GetTask(get) => ("task.read", Some(&get.id)),
+        Request::ListTasks(_) => ("task.list", None),
+        Request::CancelTask(cancel) => ("task.cancel", Some(&cancel.id)),
+        Request::SubscribeToTask(subscribe) => ("task.follow", Some(&subscribe.id)),
+        Request::CreateTaskPushNotificationConfig(_)
+        | Request::DeleteTaskPushNotificationConfig(_) => ("task.push", None),
+        Request::GetTaskPushNotificationConfig(_) | Request::ListTaskPushNotificationConfigs(_) => {
+            ("task.read_push", None)
+        }
+        Request::GetExtendedAgentCard(_) => ("card.read", None),
+    }
+}
+
+/// True if a call changes a task.
+fn is_write(request: &Request) -> bool {
+    match request {
+        Request::SendMessage(_)
+        | Request::SendStreamingMessage(_)
+        | Request::CancelTask(_)
+        | Request::CreateTaskPushNotificationConfig(_)
+        | Request::DeleteTaskPushNotificationConfig(_) => true,
+        Request::GetTask(_)
+        | Request::ListTasks(_)
+        | Request::SubscribeToTask(_)
+        | Request::GetTaskPushNotificationConfig(_)
+        | Request::ListTaskPushNotificationConfigs(_)
+        | Request::GetExtendedAgentCard(_) => false,
     }
 }

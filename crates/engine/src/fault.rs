@@ -2,7 +2,7 @@
 
 use herald_protocol::{Error, ErrorKind};
 
-use crate::store::StoreError;
+use crate::store::{Owner, StoreError};
 
 /// The error for a new task whose id already names a task of another agent.
 pub(crate) fn taken() -> Error {
@@ -21,6 +21,14 @@ pub(crate) fn shutting_down() -> Error {
 pub(crate) fn internal(cause: &str) -> Error {
     tracing::error!(cause, "internal error");
     Error::new(ErrorKind::Internal, "Internal error")
+}
+
+/// The error for an id that names tasks of several owners.
+pub(crate) fn ambiguous(owners: &[Owner]) -> Error {
+    let names = owners.iter().map(|owner| format!("{}/{}", owner.tenant, owner.principal));
+    let text = "several owners have a task with this id; name the tenant and the principal";
+    let names = names.collect::<Vec<_>>().join(", ");
+    Error::new(ErrorKind::AmbiguousTask, text).with("owners", names)
 }
 
 /// True if a retry may succeed.

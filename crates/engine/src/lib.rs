@@ -24,6 +24,7 @@ pub mod keys;
 mod membership;
 pub mod metrics;
 pub mod model;
+mod operator;
 mod ops;
 mod read;
 pub mod rules;
@@ -41,7 +42,7 @@ pub use agents::{
     profile::{self as agent, Agent, Audience, ExtendedCard, Profile, Recovery, Skill},
     registry::RegistryError,
 };
-pub use audit::Refusal;
+pub use audit::Act;
 pub use builder::{BuildError, EngineBuilder};
 pub use caller::{
     AgentRoute, Caller, Credential, Identity, Scopes, UnknownScope, Validity, Visibility,
@@ -49,6 +50,11 @@ pub use caller::{
 pub use clock::Clock;
 pub use core::BYTES_PER_READ_BYTE;
 pub use engine::Engine;
+pub use operator::{
+    Operator,
+    keys::NewApiKey,
+    tasks::{SummaryPage, TaskFilter, TaskSummary},
+};
 pub use ops::reply::{Reply, Sent, TaskJson};
 pub use read::{
     feed::{Feed, FeedItem},

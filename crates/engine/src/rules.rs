@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use herald_protocol::{
-    Artifact, Error, ErrorKind, MAX_PARTS, Message, Metadata, Part, Role, Task, TaskState,
-    TaskStatus, Timestamp, is_too_deep,
+    Artifact, Content, Error, ErrorKind, MAX_PARTS, Message, MessageId, Metadata, Part, Role, Task,
+    TaskState, TaskStatus, Timestamp, is_too_deep,
 };
 
 use crate::model::{member::MemberId, run::Run};
@@ -17,6 +17,25 @@ pub use crate::model::{
     event::{Chunk, Event, Received},
     record::{Extent, Record},
 };
+
+/// The member of a message's metadata that names the question which the message answers.
+pub const QUESTION_MEMBER: &str = "herald.question";
+
+/// The question that a message names: in its metadata, or in a data part beside the choice. `None`
+/// for an answer in plain words.
+pub fn named_question(message: &Message) -> Option<MessageId> {
+    let in_metadata = message.metadata.as_ref().and_then(|it| it.get(QUESTION_MEMBER));
+    let in_data = || {
+        message.parts.iter().find_map(|part| match &part.content {
+            Content::Data(data) => {
+                data.get::<String>("choice")?;
+                data.get::<String>("question")
+            }
+            Content::Text(_) | Content::Url(_) | Content::Raw(_) => None,
+        })
+    };
+    in_metadata.or_else(in_data).map(|id: String| MessageId::from(id.as_str()))
+}
 
 /// The result of a command: its event and the run state after it.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,8 +84,11 @@ pub fn decide(
     let (mut unhide, mut limited) = (false, false);
     let stays = matches!(command, Command::Ask(..));
     let event = match command {
-        Command::Receive { message, accepted_output_modes, metadata, trace, dead } => {
+        Command::Receive { message, accepted_output_modes, metadata, trace, question, dead } => {
             limited = true;
+            if question.is_some() && question.as_ref() != record.open_question() {
+                return Err(question_changed(record));
+            }
             if record.is_left_behind(dead) {
                 release(&mut run);
             }
@@ -364,6 +386,18 @@ fn check_content((parts, metadata): (&[Part], Option<&Metadata>)) -> Result<(), 
         return Err(invalid("the content of the agent is nested too deeply"));
     }
     Ok(())
+}
+
+fn question_changed(record: &Record) -> Error {
+    let error = match record.open_question() {
+        Some(open) => {
+            let text =
+                "the task waits for the answer to another question; read it and answer again";
+            Error::new(ErrorKind::QuestionChanged, text).with("question", open)
+        }
+        None => Error::new(ErrorKind::QuestionChanged, "the question is no longer open"),
+    };
+    error.with("state", record.state().proto_name())
 }
 
 fn invalid(text: &str) -> Error {

@@ -135,9 +135,14 @@ impl AgentRuntime {
         self.quarantined_tasks().insert(key);
     }
 
-    /// The quarantined tasks, which are few.
-    pub(crate) fn quarantined(&self) -> HashSet<Key> {
-        self.quarantined_tasks().clone()
+    /// The number of quarantined tasks.
+    pub(crate) fn quarantined(&self) -> usize {
+        self.quarantined_tasks().len()
+    }
+
+    /// True if the dispatcher skips this task.
+    pub(crate) fn is_quarantined(&self, key: &Key) -> bool {
+        self.quarantined_tasks().contains(key)
     }
 
     fn quarantined_tasks(&self) -> MutexGuard<'_, HashSet<Key>> {

@@ -12,11 +12,11 @@ pub enum Actor {
     /// The engine: a timeout, or recovery after a crash.
     #[default]
     Engine,
-    /// An administrator, with their principal.
-    Operator(Arc<str>),
+    /// Another principal than the owner: an administrator, or one that sees its whole tenant.
+    Principal(Arc<str>),
 }
 
-/// The cause of an append. Only the causes of callers and operators are stored; the actor of every
+/// The cause of an append. Only the causes of callers and other principals are stored; the actor of every
 /// other event follows from its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cause {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use herald_protocol::{Message, Metadata, Seq, TaskState, Timestamp, TraceContext};
+use herald_protocol::{Message, MessageId, Metadata, Seq, TaskState, Timestamp, TraceContext};
 
 use super::{event::Chunk, member::MemberId};
 
@@ -19,6 +19,9 @@ pub enum Command {
         metadata: Option<Metadata>,
         /// The span in which the message is received.
         trace: Option<TraceContext>,
+        /// The question that the message answers, if it names one. The message is refused if another
+        /// question is open, or none.
+        question: Option<MessageId>,
         /// The holder of the last turn, if that member is dead.
         dead: Option<MemberId>,
     },

@@ -50,6 +50,19 @@ pub struct Conversation {
     pub context: ContextId,
 }
 
+impl Scope {
+    /// True if every owner in `other` is in this scope.
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All, Self::Own(_) | Self::Tenant(_) | Self::All) => true,
+            (Self::Tenant(tenant), Self::Own(owner)) => *tenant == owner.tenant,
+            (Self::Tenant(tenant), Self::Tenant(other)) => tenant == other,
+            (Self::Own(owner), Self::Own(other)) => owner == other,
+            (Self::Own(_), Self::Tenant(_) | Self::All) | (Self::Tenant(_), Self::All) => false,
+        }
+    }
+}
+
 impl Visibility {
     /// The name, as in the configuration.
     pub const fn name(self) -> &'static str {

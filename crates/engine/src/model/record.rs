@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use herald_protocol::{
-    AgentName, Artifact, ContextId, Message, Seq, Task, TaskId, TaskState, TaskStatus, Timestamp,
+    AgentName, Artifact, ContextId, Message, MessageId, Seq, Task, TaskId, TaskState, TaskStatus,
+    Timestamp,
 };
 
 use super::{
@@ -71,6 +72,12 @@ impl Record {
     /// The current state.
     pub fn state(&self) -> TaskState {
         self.task.status.state
+    }
+
+    /// The id of the question that the task waits for.
+    pub fn open_question(&self) -> Option<&MessageId> {
+        let question = self.task.status.message.as_ref().filter(|_| self.state().is_interrupted());
+        question.map(|message| &message.message_id)
     }
 
     /// True if no event can follow.

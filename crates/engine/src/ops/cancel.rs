@@ -21,11 +21,12 @@ pub(crate) async fn cancel(
     route: &AgentRoute,
     cancel: CancelTask,
 ) -> Result<TaskJson, Error> {
-    let id = core.find(caller, route, cancel.id).await?.task.id.clone();
-    let cached = core.cache.get(&caller.key(id.clone()));
+    let key = core.locate(caller, cancel.id).await?;
+    core.find(caller, route, &key).await?;
+    let cached = core.cache.get(&key);
     let metadata = cancel.metadata.clone();
     let commands = vec![Command::Cancel { metadata: cancel.metadata }];
-    let write = Write { commands, cause: caller.cause(), ..Write::default() };
+    let write = Write { commands, cause: caller.cause(&key.owner), ..Write::default() };
     let (notifier, stopped) = (Arc::clone(core), Arc::clone(&cached));
     let notify = move |written: &mut Written| {
         // A living member that holds the task stops its own turn.
@@ -40,7 +41,7 @@ pub(crate) async fn cancel(
     let task = match written.map_err(Error::from) {
         Ok(written) => written.record.task,
         Err(error) if error.kind == ErrorKind::TaskNotCancelable => {
-            let ended = core.find(caller, route, id).await?;
+            let ended = core.find(caller, route, &key).await?;
             let repeated = ended.state() == TaskState::Canceled;
             if cancel.return_ended || (repeated && core.settings.repeat_cancel) {
                 ended.task

@@ -20,7 +20,7 @@ pub(crate) async fn get(
     route: &AgentRoute,
     get: GetTask,
 ) -> Result<TaskJson, Error> {
-    let key = caller.key(get.id);
+    let key = core.locate(caller, get.id).await?;
     if let Some(cached) = core.cache.peek(&key) {
         let record = core.record(&cached).await?.filter(|record| record.is_shown(caller, route));
         let record = record.ok_or_else(Error::task_not_found)?;

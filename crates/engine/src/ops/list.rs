@@ -1,4 +1,4 @@
-//! ListTasks: one page of the caller's tasks.
+//! ListTasks: one page of the tasks that the caller sees.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     core::Core,
     fault::refuse,
     read::view::shown,
-    store::{Key, ListQuery, Scope},
+    store::{Key, ListQuery},
     token,
 };
 
@@ -24,7 +24,7 @@ pub(crate) async fn list(
     let page_size = u32::try_from(list.page_size.unwrap_or(50)).unwrap_or(50);
     let artifacts = list.include_artifacts.unwrap_or(false);
     let mut query = ListQuery {
-        scope: Scope::Own(caller.owner().clone()),
+        scope: caller.scope(),
         agent: caller.listed_agent(route)?,
         context: list.context_id.filter(|context| !context.is_empty()),
         state: (list.status != TaskState::Unspecified).then_some(list.status),

@@ -25,8 +25,8 @@ use crate::{
         subscription::{Subscription, Until},
         view::shown,
     },
-    rules::{Command, Record},
-    store::{ListQuery, Original, Scope},
+    rules::{Command, Record, named_question},
+    store::{Key, ListQuery, Original, Owner, Scope},
     trace,
     turns::{claim::turn_size, failure, supervisor::Supervisor},
 };
@@ -139,10 +139,13 @@ pub(crate) async fn accept(
         return Err(shutting_down());
     }
     let route = &*chosen_route(core, route, &send)?;
+    let named = match send.message.task_id.as_ref().or(send.own_task.as_ref()) {
+        Some(id) => Some(core.locate(caller, id.clone()).await?),
+        None => None,
+    };
     // The cached task is looked up first, so that the write need not read the task a second time.
-    let named = send.message.task_id.as_ref().or(send.own_task.as_ref());
-    let _named = named.map(|id| core.cache.get(&caller.key(id.clone())));
-    let existing = continued(core, caller, route, &send).await?;
+    let _named = named.as_ref().map(|key| core.cache.get(key));
+    let (owner, existing) = continued(core, caller, route, &send, named).await?.unzip();
     let default = core.registry.default_agent();
     let agent = match &existing {
         Some(record) => &record.agent,
@@ -156,7 +159,8 @@ pub(crate) async fn accept(
     if operation.is_streaming() {
         core.check_streaming(agent)?;
     }
-    let dedup = idempotency::of(caller.owner(), agent, &send);
+    // The key belongs to the sender, whoever owns the task.
+    let dedup = idempotency::of(&caller.identity().owner, agent, &send);
     if let (Some(_), Some(dedup)) = (&existing, &dedup) {
         // Checked before the rules, which would refuse a repeated send to a task that has ended
         // since.
@@ -174,7 +178,9 @@ pub(crate) async fn accept(
     let content = dedup.as_ref().map(|dedup| dedup.content);
     let is_new = existing.is_none();
     let record = existing.unwrap_or_else(|| fresh(core, &runtime, &send));
-    let cached = core.cache.get(&caller.key(record.task.id.clone()));
+    let owner = owner.unwrap_or_else(|| caller.owner().clone());
+    let cause = caller.cause(&owner);
+    let cached = core.cache.get(&Key { owner, task: record.task.id.clone() });
     let hidden = is_new && record.hidden;
     let bytes = record.bytes.saturating_add(size(&send.message) as u64);
     // The ids are set here, so that the rules need not copy the message.
@@ -186,8 +192,10 @@ pub(crate) async fn accept(
         Some(holder) if core.is_dead(holder).await.map_err(refuse)? => Some(holder),
         Some(_) | None => None,
     };
+    let question = if is_new { None } else { named_question(&message) };
     let mut commands = vec![Command::Receive {
         message: message.into(),
+        question,
         accepted_output_modes: send.configuration.accepted_output_modes,
         metadata: send.metadata,
         trace: send.trace,
@@ -208,7 +216,6 @@ pub(crate) async fn accept(
     let keep_first = operation.is_streaming();
     // Moved into the write, because a second handle would force a copy of the task.
     let fresh = is_new.then_some(record);
-    let cause = caller.cause();
     let write = Write { commands, dedup, cause, fresh, keep_first, ..Write::default() };
     let supervisor = Supervisor::new(core);
     let (started, wait) = (Arc::clone(&cached), core.settings.commit_wait);
@@ -255,29 +262,32 @@ fn chosen_route<'a>(
     Ok(Cow::Owned(chosen))
 }
 
-/// The task that a message continues: the one that it names or, if its dialect infers it, the only
-/// task of its context that waits for input.
+/// The task that a message continues, with its owner: the one that it names or, if its dialect infers
+/// it, the only task of its context that waits for input.
 async fn continued(
     core: &Arc<Core>,
     caller: &Caller,
     route: &AgentRoute,
     send: &SendMessage,
-) -> Result<Option<Record>, Error> {
-    if let Some(task) = &send.message.task_id {
-        return core.find(caller, route, task.clone()).await.map(Some);
-    }
-    if let Some(task) = &send.own_task {
-        let found = core.find_any(&caller.key(task.clone())).await?;
+    named: Option<Key>,
+) -> Result<Option<(Owner, Record)>, Error> {
+    if let Some(key) = named {
+        if send.message.task_id.is_some() {
+            let record = core.find(caller, route, &key).await?;
+            return Ok(Some((key.owner, record)));
+        }
+        let found = core.find_any(&key).await?;
         return match found {
             Some(record) if !record.is_shown(caller, route) => Err(taken()),
-            Some(_) | None => Ok(found),
+            Some(record) => Ok(Some((key.owner, record))),
+            None => Ok(None),
         };
     }
     let Some(context) = send.message.context_id.clone().filter(|_| send.infer_task) else {
         return Ok(None);
     };
     let query = ListQuery {
-        scope: Scope::Own(caller.owner().clone()),
+        scope: caller.scope(),
         agent: route.agent.clone(),
         context: Some(context),
         state: Some(TaskState::InputRequired),
@@ -289,7 +299,10 @@ async fn continued(
     let mut waiting = core.store.list(query).await.map_err(refuse)?.tasks;
     let only = if waiting.len() == 1 { waiting.pop() } else { None };
     match only {
-        Some((key, _)) => core.find(caller, route, key.task).await.map(Some),
+        Some((key, _)) => {
+            let record = core.find(caller, route, &key).await?;
+            Ok(Some((key.owner, record)))
+        }
         None => Ok(None),
     }
 }
@@ -302,12 +315,15 @@ async fn repeated(
     content: &[u8; 32],
     own: Option<TaskId>,
 ) -> Result<Accepted, Error> {
-    if original.content != *content || own.is_some_and(|own| own != original.task) {
+    if original.content != *content || own.is_some_and(|own| own != original.key.task) {
         let text = "this idempotency key or message id was used for other content";
         return Err(Error::new(ErrorKind::IdempotencyConflict, text));
     }
-    let key = caller.key(original.task);
-    let cached = core.cache.get(&key);
+    // The caller may see less than at the time of the first send.
+    if !caller.scope().covers(&Scope::Own(original.key.owner.clone())) {
+        return Err(Error::task_not_found());
+    }
+    let cached = core.cache.get(&original.key);
     let record = core.record(&cached).await?.ok_or_else(Error::task_not_found)?;
     let hidden = record.hidden;
     trace::record_task(&record.task, original.seq, true);

@@ -22,11 +22,11 @@ pub(crate) async fn subscribe(
     route: &AgentRoute,
     subscribe: SubscribeToTask,
 ) -> Result<Subscription, Error> {
-    let key = caller.key(subscribe.id.clone());
+    let key = core.locate(caller, subscribe.id).await?;
     // The cached task is looked up first, so that no event is lost between the snapshot and the
     // stream.
     let cached = core.cache.get(&key);
-    let record = core.find(caller, route, subscribe.id).await?;
+    let record = core.find(caller, route, &key).await?;
     core.check_streaming(&record.agent)?;
     if let Some(after) = subscribe.after {
         check_cursor(&record, after)?;

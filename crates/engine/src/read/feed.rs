@@ -1,4 +1,4 @@
-//! Feed: a reader of the events of all tasks of one caller, in the order of the commits.
+//! Feed: a reader of the events of all tasks that one caller sees, in the order of the commits.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -12,8 +12,8 @@ use crate::{
     core::Core,
     fault::refuse,
     read::subscription::Until,
-    store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Position, Scope},
-    wakers::OwnerWaker,
+    store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Position},
+    wakers::FeedWaker,
 };
 
 /// Events taken from the store at once.
@@ -52,11 +52,13 @@ pub struct Feed {
     /// The last position when the feed began. Until then it catches up.
     end: Position,
     ready: VecDeque<FeedEntry>,
+    /// The task of the last event.
+    last: Option<Key>,
     /// The quota that large items count against.
     quota: Option<Arc<Quota>>,
     /// The validity of the reader's credential.
     validity: Validity,
-    waker: OwnerWaker,
+    waker: FeedWaker,
 }
 
 impl Feed {
@@ -75,12 +77,12 @@ impl Feed {
             core.check_streaming(agent)?;
         }
         for task in &tasks {
-            core.find(caller, route, task.clone()).await?;
+            let key = core.locate(caller, task.clone()).await?;
+            core.find(caller, route, &key).await?;
         }
-        let (owner, agent) = (caller.owner().clone(), caller.listed_agent(route)?);
-        let waker = core.wakers.subscribe(owner.clone());
-        let mut query =
-            FeedQuery { scope: Scope::Own(owner), agent, tasks, after: None, limit: PAGE };
+        let (scope, agent) = (caller.scope(), caller.listed_agent(route)?);
+        let waker = core.wakers.subscribe(scope.clone());
+        let mut query = FeedQuery { scope, agent, tasks, after: None, limit: PAGE };
         let head = core.store.feed(&query).await.map_err(refuse)?.reached;
         if after.is_some_and(|after| after > head) {
             let text = "names an event that has not happened yet";
@@ -90,7 +92,8 @@ impl Feed {
         query.after = Some(cursor);
         let (ready, quota) = (VecDeque::new(), None);
         let (core, validity) = (Arc::clone(core), caller.identity().validity.clone());
-        Ok(Self { core, query, cursor, end: head, ready, quota, validity, waker })
+        let last = None;
+        Ok(Self { core, query, cursor, end: head, ready, last, quota, validity, waker })
     }
 
     /// Counts large items against this quota. The reader waits while it is exhausted, and holds no item
@@ -106,10 +109,11 @@ impl Feed {
         self.cursor
     }
 
-    /// The ids of a task's artifacts, in their order, which never changes. Empty for a removed task.
-    pub async fn artifacts(&self, task: &TaskId) -> Result<Vec<ArtifactId>, Error> {
-        let key = Key { owner: self.waker.owner.clone(), task: task.clone() };
-        let found = self.core.find_any(&key).await?;
+    /// The ids of the artifacts of the last event's task, in their order, which never changes. Empty
+    /// for a removed task.
+    pub async fn artifacts(&self) -> Result<Vec<ArtifactId>, Error> {
+        let Some(key) = &self.last else { return Ok(Vec::new()) };
+        let found = self.core.find_any(key).await?;
         let artifacts = found.iter().flat_map(|record| record.task.artifacts.iter().flatten());
         Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
     }
@@ -140,6 +144,7 @@ impl Feed {
             if let Some(entry) = self.ready.pop_front() {
                 self.cursor = entry.position;
                 let (position, task) = (entry.position, entry.key.task.clone());
+                self.last = Some(entry.key.clone());
                 match self.item(entry) {
                     Ok(Some(item)) => return Ok(Some(FeedItem { reservation, ..item })),
                     Ok(None) => continue,

@@ -7,7 +7,6 @@ mod api_keys;
 mod append;
 mod audit;
 mod checkpoint;
-mod due;
 mod error;
 mod feed;
 mod files;
@@ -50,16 +49,16 @@ use crate::{clock::Clock, metrics::StoreMetrics};
 
 use super::{
     ApiKey, ApiKeyId, ApiKeyQuery, Append, AuditEnds, AuditEntry, AuditPage, AuditQuery,
-    AuditRetention, Changes, Conversation, Due, DueQuery, FeedPage, FeedQuery, HeartbeatReply,
-    HistoryQuery, Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind,
-    Original, Owner, OwnerQuery, Retention, Scope, Store, StoreError, StoreStatus, Stored,
-    TaskVersion, Usage, change::ChangeBus,
+    AuditRetention, Changes, Conversation, Due, FeedPage, FeedQuery, HeartbeatReply, HistoryQuery,
+    Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind, Original, Owner,
+    OwnerQuery, Retention, Scope, Store, StoreError, StoreStatus, Stored, TaskVersion, Usage,
+    change::ChangeBus,
 };
 
 pub use error::OpenError;
 pub use inspect::{Health, Inspection, SchemaStatus};
 
-use api_keys::{CreateKey, RecordKeyUses, RevokeKey};
+use api_keys::{AddApiKey, RecordKeyUses, RevokeKey};
 use audit::{AppendAudit, SweepAudit};
 use checkpoint::Checkpoints;
 use job::{Job, Queued, Work};
@@ -288,16 +287,16 @@ impl Store for Sqlite {
         self.readers.with(reader::agents_unserved)
     }
 
-    async fn due(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError> {
-        self.readers.with(|conn| due::due(conn, &query))
+    async fn due(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.readers.with(|conn| reader::due(conn, agent, limit))
     }
 
     async fn enable_serial(&self, agent: &AgentName) -> Result<(), StoreError> {
         self.write(EnableSerial(agent.clone())).await
     }
 
-    async fn next_serial(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError> {
-        self.readers.with(|conn| serial_queue::next_serial(conn, &query))
+    async fn next_serial(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.readers.with(|conn| serial_queue::next_serial(conn, agent, limit))
     }
 
     async fn unlock_conversation(
@@ -380,6 +379,9 @@ impl Store for Sqlite {
         task: &TaskId,
         limit: usize,
     ) -> Result<Vec<Owner>, StoreError> {
+        if let Scope::Own(_) = scope {
+            return self.readers.with(|conn| owners::owners_of(conn, scope, task, limit));
+        }
         let (scope, task) = (scope.clone(), task.clone());
         self.read_long(move |conn| owners::owners_of(conn, &scope, &task, limit)).await
     }
@@ -398,7 +400,7 @@ impl Store for Sqlite {
     }
 
     async fn create_key(&self, key: ApiKey, audit: AuditEntry) -> Result<(), StoreError> {
-        self.write(CreateKey(Box::new((key, audit)))).await
+        self.write(AddApiKey(Box::new((key, audit)))).await
     }
 
     async fn revoke_key(

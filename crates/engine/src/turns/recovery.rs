@@ -13,7 +13,7 @@ use crate::{
     core::Core,
     fault::refuse,
     rules::{Command, Record},
-    store::{Due, DueQuery, MemberId},
+    store::{Due, MemberId},
     turns::{
         ending::end,
         failure::{self, AGENT_GONE, INTERRUPTED},
@@ -103,8 +103,9 @@ async fn end_due(
     // again.
     let mut left = HashSet::new();
     loop {
-        let query = DueQuery { except: &left, ..DueQuery::new(agent, BATCH) };
-        let due = core.store.due(query).await.map_err(refuse)?;
+        let limit = left.len() + BATCH;
+        let mut due = core.store.due(agent, limit).await.map_err(refuse)?;
+        due.retain(|due| !left.contains(&due.key));
         if due.is_empty() {
             return Ok(());
         }

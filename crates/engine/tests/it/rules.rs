@@ -15,6 +15,7 @@ fn receive(dead: Option<MemberId>) -> Command {
         accepted_output_modes: Vec::new(),
         metadata: None,
         trace: None,
+        question: None,
         dead,
     }
 }

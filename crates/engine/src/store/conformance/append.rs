@@ -8,8 +8,7 @@ use tokio::task::JoinSet;
 
 use super::{
     super::{
-        Append, DueQuery, Header, Kind, Loaded, Original, Run, Snapshot, Store, StoreError,
-        TaskVersion,
+        Append, Header, Kind, Loaded, Original, Run, Snapshot, Store, StoreError, TaskVersion,
     },
     LIVING, at, body, create, dedup, finish, finished, header, key, owner, snapshot,
 };
@@ -239,7 +238,7 @@ pub(super) async fn an_idempotency_key_is_registered_once(store: Arc<dyn Store>)
     assert_eq!(store.original(&[1; 32]).await, Ok(None));
     let first = Append { dedup: Some(dedup(1, 7)), ..create(key("first"), 1) };
     store.append(first.clone()).await.unwrap();
-    let original = Original { task: "first".into(), seq: 1, content: [7; 32] };
+    let original = Original { key: key("first"), seq: 1, content: [7; 32] };
     assert_eq!(store.original(&[1; 32]).await, Ok(Some(original.clone())));
 
     let retry = Append { dedup: Some(dedup(1, 8)), ..create(key("second"), 2) };
@@ -275,7 +274,7 @@ pub(super) async fn a_later_message_has_its_own_key(store: Arc<dyn Store>) {
     };
     assert_eq!(store.append(second).await, Ok(3));
     let original = store.original(&[2; 32]).await.unwrap().unwrap();
-    assert_eq!(original, Original { task: "t".into(), seq: 2, content: [2; 32] });
+    assert_eq!(original, Original { key: key("t"), seq: 2, content: [2; 32] });
 }
 
 pub(super) async fn fifty_retries_at_once_have_one_winner(store: Arc<dyn Store>) {
@@ -293,7 +292,7 @@ pub(super) async fn fifty_retries_at_once_have_one_winner(store: Arc<dyn Store>)
         match sent.unwrap() {
             (task, Ok(_)) => winners.push(task),
             (_, Err(StoreError::Duplicate(original))) => {
-                found.insert(original.task.as_str().to_owned());
+                found.insert(original.key.task.as_str().to_owned());
             }
             (_, Err(other)) => panic!("{other}"),
         }
@@ -379,7 +378,7 @@ pub(super) async fn unusual_names_are_stored_unchanged(store: Arc<dyn Store>) {
     let found: HashSet<_> = agents.iter().map(|agent| agent.as_str()).collect();
     assert_eq!(found, HashSet::from(names));
     for agent in &agents {
-        let due = store.due(DueQuery::new(agent, 100)).await.unwrap();
+        let due = store.due(agent, 100).await.unwrap();
         assert_eq!(
             due.iter().map(|due| due.key.task.as_str()).collect::<Vec<_>>(),
             [agent.as_str()]

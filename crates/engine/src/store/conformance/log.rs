@@ -19,7 +19,7 @@ async fn log(store: &dyn Store) -> Vec<LogEntry> {
 
 pub(super) async fn a_log_has_the_times_and_causes_of_its_events(store: Arc<dyn Store>) {
     assert!(log(&*store).await.is_empty());
-    let (caller, operator) = (request(Actor::Caller), request(Actor::Operator("root".into())));
+    let (caller, operator) = (request(Actor::Caller), request(Actor::Principal("root".into())));
     let mut send = Append { cause: caller.clone(), ..create(key("t"), 1) };
     send.events.push((Kind::Status(TaskState::Working), body("working")));
     store.append(send).await.unwrap();

@@ -122,7 +122,7 @@ pub(super) async fn keys_are_removed_with_their_task(store: Arc<dyn Store>) {
     let old = Retention { ended_before: Some(at(2)), ..FOREVER };
     assert_eq!(store.sweep(old, 10).await, Ok(1));
     assert_eq!(store.original(&[1; 32]).await, Ok(None));
-    assert_eq!(store.original(&[2; 32]).await.unwrap().unwrap().task.as_str(), "new");
+    assert_eq!(store.original(&[2; 32]).await.unwrap().unwrap().key.task.as_str(), "new");
     // The id and the key can be used again.
     let again = Append { dedup: Some(dedup(1, 8)), ..create(key("old"), 3) };
     assert_eq!(store.append(again).await, Ok(1));

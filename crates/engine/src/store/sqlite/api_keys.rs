@@ -20,7 +20,7 @@ const NO_MEMBER: MemberId = MemberId(0);
 
 /// Stores a new key and the record of its creation.
 #[derive(Debug)]
-pub(super) struct CreateKey(pub(super) Box<(ApiKey, AuditEntry)>);
+pub(super) struct AddApiKey(pub(super) Box<(ApiKey, AuditEntry)>);
 
 /// Revokes a key and records it, unless the key was revoked before.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct RevokeKey {
 #[derive(Debug)]
 pub(super) struct RecordKeyUses(pub(super) Vec<(ApiKeyId, Timestamp)>);
 
-impl Work for CreateKey {
+impl Work for AddApiKey {
     type Answer = ();
 
     fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {

@@ -242,12 +242,12 @@ impl Batch<'_> {
     /// event.
     fn add_cause(&mut self, position: i64, cause: &Cause) -> Result<(), Fault> {
         let Cause { actor, request, binding } = cause;
-        let operator = match actor {
+        let principal = match actor {
             Actor::Caller => None,
-            Actor::Operator(principal) => Some(&**principal),
+            Actor::Principal(principal) => Some(&**principal),
             Actor::Agent | Actor::Engine => return Ok(()),
         };
-        let cause = params![position, operator, request.as_deref(), binding.as_deref()];
+        let cause = params![position, principal, request.as_deref(), binding.as_deref()];
         self.prepared.run(sql::ADD_CAUSE, cause)?;
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! Conversions between database rows and values.
 
 use bytes::Bytes;
-use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, Timestamp};
+use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, TenantId, Timestamp};
 use rusqlite::{
     CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row, types::ValueRef,
 };
 
-use crate::store::{Entry, Header, Kind, MemberId, Original, Run, Snapshot, StoreError, Stored};
+use crate::store::{
+    Entry, Header, Key, Kind, MemberId, Original, Owner, Run, Snapshot, StoreError, Stored,
+};
 
 use super::statements as sql;
 
@@ -202,8 +204,10 @@ pub(super) fn entries(
 /// The event that an idempotency key refers to.
 pub(super) fn original(conn: &Connection, key: &[u8; 32]) -> Result<Option<Original>, Fault> {
     let found = first(conn, sql::FIND_KEY, [key.as_slice()], |row| {
-        let task = TaskId::from(row.get_ref(0)?.as_str()?);
-        Ok(Original { task, seq: uint(row.get(1)?), content: row.get(2)? })
+        let text = |column| -> rusqlite::Result<&str> { Ok(row.get_ref(column)?.as_str()?) };
+        let owner = Owner { tenant: TenantId::from(text(3)?), principal: text(4)?.into() };
+        let key = Key { owner, task: TaskId::from(text(0)?) };
+        Ok(Original { key, seq: uint(row.get(1)?), content: row.get(2)? })
     })?;
     Ok(found)
 }

@@ -1,0 +1,219 @@
+//! Tasks of operators: summaries by page, one task, its log, and the answer to its question.
+
+use std::sync::Arc;
+
+use herald_protocol::{
+    AgentName, ContextId, Error, Message, MessageId, Metadata, Part, Request, Role, Seq, Task,
+    TaskId, TaskState, Timestamp, request::SendMessage,
+};
+
+use crate::{
+    caller::Caller,
+    codec,
+    core::NAMED_OWNERS,
+    fault::{ambiguous, refuse},
+    operator::Operator,
+    rules::{QUESTION_MEMBER, Record},
+    store::{Key, ListQuery, LogEntry, Run, Scope},
+    token,
+    turns::failure,
+};
+
+/// The longest preview, in characters.
+const PREVIEW: usize = 120;
+
+/// The member of a message's metadata that names the principal who answered for the owner.
+const BY_MEMBER: &str = "herald.by";
+
+/// Filters of a list of summaries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TaskFilter {
+    /// The owners; `None` means those whose tasks the caller sees.
+    pub scope: Option<Scope>,
+    /// Only tasks of this agent.
+    pub agent: Option<AgentName>,
+    /// Only tasks of this conversation.
+    pub context: Option<ContextId>,
+    /// Only tasks in this state.
+    pub state: Option<TaskState>,
+    /// Only tasks whose status changed at this time or later.
+    pub since: Option<Timestamp>,
+    /// The token of the page before.
+    pub page_token: Option<String>,
+    /// The maximum number of tasks.
+    pub limit: usize,
+}
+
+/// A page of summaries, the newest status first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummaryPage {
+    /// The tasks.
+    pub tasks: Vec<TaskSummary>,
+    /// The token of the next page, if there is one.
+    pub next_page_token: Option<String>,
+    /// The number of matching tasks on all pages.
+    pub total: u64,
+}
+
+/// A task without its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskSummary {
+    /// The key.
+    pub key: Key,
+    /// The conversation.
+    pub context: ContextId,
+    /// The agent.
+    pub agent: AgentName,
+    /// The state.
+    pub state: TaskState,
+    /// The reason of a failed task.
+    pub reason: Option<String>,
+    /// The time of acceptance.
+    pub created: Timestamp,
+    /// The time of the last status change.
+    pub changed: Timestamp,
+    /// The number of the last event.
+    pub seq: Seq,
+    /// The bytes of the log.
+    pub bytes: u64,
+    /// The run state.
+    pub run: Run,
+    /// The id of the question that the task waits for.
+    pub question: Option<MessageId>,
+    /// The first line of the first message.
+    pub preview: String,
+}
+
+impl TaskSummary {
+    fn of(key: Key, record: &Record) -> Self {
+        let task = &record.task;
+        Self {
+            key,
+            context: task.context_id.clone(),
+            agent: record.agent.clone(),
+            state: record.state(),
+            reason: failure::reason_of(task),
+            created: record.created,
+            changed: task.status.timestamp.unwrap_or(record.created),
+            seq: record.head,
+            bytes: record.bytes,
+            run: record.run.clone(),
+            question: record.open_question().cloned(),
+            preview: preview(task),
+        }
+    }
+}
+
+/// The first line of the first message, shortened.
+fn preview(task: &Task) -> String {
+    let text = task.history.iter().flatten().next().map(|message| message.text());
+    let text = text.unwrap_or_default();
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    match line.char_indices().nth(PREVIEW) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+impl Operator<'_> {
+    /// Reads a page of tasks. A scope that the caller does not see needs `admin`.
+    pub async fn tasks(&self, filter: TaskFilter) -> Result<SummaryPage, Error> {
+        let TaskFilter { scope, agent, context, state, since, page_token, limit } = filter;
+        let scope = scope.unwrap_or_else(|| self.caller.scope());
+        self.require_scope(&scope, "task.list")?;
+        let (after, artifacts) = (None, false);
+        let mut query = ListQuery { scope, agent, context, state, since, after, limit, artifacts };
+        if let Some(token) = page_token {
+            query.after = Some(token::decode(&self.core.secret, &query, &token)?);
+        }
+        let listing = self.core.store.list(query.clone()).await.map_err(refuse)?;
+        let mut tasks = Vec::with_capacity(listing.tasks.len());
+        for (key, stored) in listing.tasks {
+            match codec::restore(key.task.clone(), stored) {
+                Ok(record) if self.caller.may_use(&record.agent) => {
+                    tasks.push(TaskSummary::of(key, &record));
+                }
+                Ok(_) => {}
+                // An unreadable task must not hide the others.
+                Err(error) => {
+                    tracing::error!(task = %key.task, %error, "a task cannot be read and is not listed");
+                }
+            }
+        }
+        let next = listing.next.map(|cursor| token::encode(&self.core.secret, &query, cursor));
+        Ok(SummaryPage { tasks, next_page_token: next, total: listing.total })
+    }
+
+    /// The key of a task among the owners in a scope; `None` means those whose tasks the caller
+    /// sees. A scope that the caller does not see needs `admin`.
+    pub async fn locate(&self, scope: Option<Scope>, task: TaskId) -> Result<Key, Error> {
+        let Some(scope) = scope else { return self.core.locate(self.caller, task).await };
+        self.require_scope(&scope, "task.find")?;
+        let owners = self.core.store.owners_of(&scope, &task, NAMED_OWNERS).await;
+        let mut owners = owners.map_err(refuse)?;
+        match (owners.pop(), owners.is_empty()) {
+            (None, _) => Err(Error::task_not_found()),
+            (Some(owner), true) => Ok(Key { owner, task }),
+            (Some(last), false) => {
+                owners.push(last);
+                Err(ambiguous(&owners))
+            }
+        }
+    }
+
+    /// The summary of a task, and the task itself. A task of another owner needs `admin`.
+    pub async fn task(&self, key: &Key) -> Result<(TaskSummary, Arc<Task>), Error> {
+        let record = self.visible(key, "task.read").await?;
+        Ok((TaskSummary::of(key.clone(), &record), record.task))
+    }
+
+    /// Reads the events of a task after `after`, with their times and causes. A page of large events
+    /// may end before `limit`: only an empty page is the end. A task of another owner needs `admin`.
+    pub async fn log(&self, key: &Key, after: Seq, limit: usize) -> Result<Vec<LogEntry>, Error> {
+        self.visible(key, "task.log").await?;
+        self.core.store.read_log(key, after, limit).await.map_err(refuse)
+    }
+
+    /// The caller of ordinary operations on this task: this caller if it sees the task, otherwise an
+    /// administrator that acts for its owner.
+    pub fn caller_for(&self, key: &Key) -> Result<Caller, Error> {
+        if self.caller.scope().covers(&Scope::Own(key.owner.clone())) {
+            return Ok(self.caller.clone());
+        }
+        self.caller.for_owner(key.owner.clone())
+    }
+
+    /// The request that answers a question of a task. The same answer twice is stored once; another
+    /// answer, or one to a question that is no longer open, is refused.
+    pub fn answer(&self, key: &Key, question: &MessageId, parts: Vec<Part>) -> Request {
+        let mut metadata = Metadata::new();
+        metadata.insert(QUESTION_MEMBER, question.as_str());
+        let by = &self.caller.identity().owner;
+        if *by != key.owner {
+            metadata.insert(BY_MEMBER, &*by.principal);
+        }
+        // Not random, so that a repeated answer has the same content.
+        let message_id = MessageId::from(format!("answer-{question}").as_str());
+        let message = Message {
+            message_id,
+            role: Role::User,
+            task_id: Some(key.task.clone()),
+            parts,
+            metadata: Some(metadata),
+            ..Message::default()
+        };
+        let hash = blake3::hash(question.as_str().as_bytes());
+        let idempotency_key = Some(format!("answer-{hash}"));
+        let mut send = SendMessage { message, idempotency_key, ..SendMessage::default() };
+        send.configuration.return_immediately = true;
+        Request::SendMessage(Box::new(send))
+    }
+
+    /// A task that is not hidden, of an agent that the caller may use.
+    async fn visible(&self, key: &Key, action: &'static str) -> Result<Record, Error> {
+        self.require_scope(&Scope::Own(key.owner.clone()), action)?;
+        let found = self.core.find_any(key).await?;
+        let seen = |record: &Record| !record.hidden && self.caller.may_use(&record.agent);
+        found.filter(seen).ok_or_else(Error::task_not_found)
+    }
+}
