@@ -33,14 +33,14 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "herald-server",
-        "async-trait aws-lc-rs base64 blake3 bytes futures-util governor herald-engine herald-protocol http http-body \
-         http-body-util hyper hyper-util ipnet pem prost serde serde_json socket2 subtle thiserror \
+        "async-trait aws-lc-rs base64 blake3 bytes futures-util herald-engine herald-protocol http http-body \
+         http-body-util hyper hyper-util ipnet jsonwebtoken pem prost reqwest serde serde_json socket2 subtle thiserror \
          tokio tokio-rustls tokio-tungstenite tokio-util tonic tonic-reflection tower tracing \
-         uuid",
+         uuid x509-parser",
     ),
     (
         "herald",
-        "anyhow async-trait blake3 bytes bytesize clap clap_complete herald-agents herald-client \
+        "anyhow async-trait blake3 bytes bytesize clap clap_complete herald-agents herald-api herald-client \
          herald-conformance herald-engine herald-protocol herald-server http http-body-util humantime hyper \
          hyper-util jiff opentelemetry opentelemetry-http opentelemetry-otlp \
          opentelemetry_sdk reqwest rustix schemars serde serde_json strsim tokio tokio-util toml tracing tracing-subscriber uuid",

@@ -17,6 +17,9 @@ const ENGINE: &[&str] = &[
     "builder",
     "telemetry",
     "engine",
+    "operator",
+    "operator::tasks",
+    "operator::keys",
     "janitor",
     "ops",
     "ops::send",
@@ -110,6 +113,7 @@ const CYCLES: &[(&str, &[&str], &str)] = &[
     (
         "engine",
         &[
+            "store::sqlite::api_keys",
             "store::sqlite::append",
             "store::sqlite::audit",
             "store::sqlite::files",
@@ -165,6 +169,7 @@ const CYCLES: &[(&str, &[&str], &str)] = &[
             "health",
             "metrics",
             "page",
+            "resource",
             "server",
         ],
         "the server passes requests to the bindings, which read the state that it shares",

@@ -15,12 +15,13 @@ pub(crate) mod stream;
 mod telemetry;
 pub(crate) mod ws;
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use herald_engine::{
-    Caller, Profile,
+    Caller, Profile, Refusal,
     budget::{Payer, Quota, Reservation},
+    store::AuditActor,
 };
 use herald_protocol::{
     AgentName, Dialect, Error, ErrorKind, Operation, TraceContext, Version,
@@ -33,10 +34,10 @@ use uuid::Uuid;
 
 use crate::{
     body::Body,
-    caller_limits::StreamPermit,
     guard::Ingress,
     limits::{self, UnreadBody},
     proxy::ForwardedUrl,
+    routes::RESOURCE_METADATA,
     server::Shared,
 };
 
@@ -145,10 +146,8 @@ impl Exchange<'_> {
 
     /// Authenticates the caller by the headers alone.
     pub(crate) async fn caller(&self) -> Result<Caller, Error> {
-        let caller = self.shared.auth.caller(self.parts).await;
-        let limits = &self.shared.caller_limits;
-        let caller = caller.map_err(|error| limits.refused(error, self.ingress.client()))?;
-        limits.request(&caller, || self.payer(&caller))?;
+        let caller = self.shared.auth.caller(self.parts, self.ingress).await;
+        let caller = caller.inspect_err(|error| self.record_refusal(error))?;
         Ok(caller.with_request(self.id, self.binding.name()))
     }
 
@@ -168,9 +167,26 @@ impl Exchange<'_> {
         format!("{scheme}://{host}{prefix}")
     }
 
-    /// The permits of a stream of the caller.
-    pub(crate) fn stream_permit(&self, caller: &Caller) -> Result<StreamPermit, Error> {
-        self.shared.caller_limits.stream(caller, self.payer(caller))
+    /// The URL of the called endpoints as the caller sees it, without a slash at its end.
+    pub(crate) fn endpoints_url(&self) -> String {
+        match &self.agent {
+            Some(agent) => format!("{}/agents/{agent}", self.server_url()),
+            None => self.server_url(),
+        }
+    }
+
+    /// Records refused credentials in the audit log.
+    fn record_refusal(&self, error: &Error) {
+        if error.kind == ErrorKind::Unauthenticated {
+            let credential = self.shared.auth.presented_kind(self.parts).into();
+            self.shared.engine.record_refusal(Refusal {
+                actor: AuditActor { credential, ..AuditActor::default() },
+                address: self.ingress.client(),
+                action: "auth.refused".into(),
+                reason: error.message.as_str().into(),
+                request: Some(self.id.to_string().into()),
+            });
+        }
     }
 
     /// The caller's quota of the memory for responses.
@@ -265,18 +281,26 @@ impl Exchange<'_> {
         error
     }
 
+    /// A challenge with the URL by which OAuth 2 clients find the authorization server (RFC 9728).
+    fn challenge(&self, challenge: &HeaderValue) -> HeaderValue {
+        if self.shared.auth.authorization_servers().is_empty() {
+            return challenge.clone();
+        }
+        let (text, url) = (challenge.to_str().unwrap_or_default(), self.endpoints_url());
+        let named = format!("{text}, resource_metadata=\"{url}{RESOURCE_METADATA}\"");
+        HeaderValue::try_from(named).unwrap_or_else(|_| challenge.clone())
+    }
+
     /// Adds the headers of an error: the challenge and the retry delay.
-    pub(crate) fn mark(&self, headers: &mut HeaderMap, kind: ErrorKind, delay: Option<Duration>) {
+    pub(crate) fn mark(&self, headers: &mut HeaderMap, kind: ErrorKind) {
         if kind == ErrorKind::Unauthenticated {
             for challenge in self.shared.auth.challenges() {
-                headers.append(header::WWW_AUTHENTICATE, challenge.clone());
+                headers.append(header::WWW_AUTHENTICATE, self.challenge(&challenge));
             }
         }
         if kind.is_temporary() {
-            let usual = if kind == ErrorKind::LimitExceeded { 1 } else { 5 };
-            // Whole seconds, and not too early.
-            let seconds = delay.map_or(usual, |delay| delay.as_secs_f64().ceil().max(1.0) as u64);
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            let seconds = if kind == ErrorKind::LimitExceeded { "1" } else { "5" };
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
         }
     }
 }
@@ -301,4 +325,8 @@ pub(crate) fn respond(
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
+}
+
+pub(crate) fn too_many() -> Error {
+    Error::new(ErrorKind::LimitExceeded, "too many open streams; close one and try again")
 }

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use herald_engine::{Clock, Engine, budget::MemoryBudget};
+use herald_engine::{Clock, Engine, budget::MemoryBudget, keys::ApiKeySecret};
 use herald_protocol::Version;
 use http::{Uri, uri::Authority};
 
 use tokio::sync::Semaphore;
 
 use crate::{
-    auth::{Authenticate, Chain, Tokens},
-    caller_limits::CallerLimits,
+    auth::{ApiKeys, Authenticate, Chain},
     card,
-    config::{CardInterface, Config, MetricsAccess},
+    config::{CardInterface, Config, MetricsAccess, Token},
     guard::Guard,
     health::ReadinessCache,
+    limits::KeyedLimit,
     metrics::Metrics,
     proxy::TrustedProxies,
     server::{Server, Shared},
@@ -32,6 +32,7 @@ pub struct ServerBuilder {
     config: Config,
     auth: Vec<Arc<dyn Authenticate>>,
     tls: Option<Tls>,
+    operator: Option<ApiKeySecret>,
 }
 
 /// An invalid configuration of a server.
@@ -77,7 +78,8 @@ pub enum ServerBuildError {
 
 impl ServerBuilder {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, config: Config::default(), auth: Vec::new(), tls: None }
+        let config = Config::default();
+        Self { engine, config, auth: Vec::new(), tls: None, operator: None }
     }
 
     /// Sets the configuration.
@@ -95,6 +97,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Accepts this secret from the server's own machine, as an operator with every scope.
+    #[must_use]
+    pub fn operator(mut self, secret: ApiKeySecret) -> Self {
+        self.operator = Some(secret);
+        self
+    }
+
     /// Makes [`Server::serve`] accept TLS connections only.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -104,20 +113,18 @@ impl ServerBuilder {
 
     /// Validates the configuration and builds the server.
     pub fn build(self) -> Result<Server, ServerBuildError> {
-        let Self { engine, config, mut auth, tls } = self;
+        let Self { engine, config, auth, tls, operator } = self;
         check(&config)?;
         let public = config.public_url.as_deref().map(public_url).transpose()?;
-        if !config.tokens.is_empty() {
-            auth.insert(0, Arc::new(Tokens::new(&config.tokens)));
-        }
-        let auth = Chain::new(auth);
+        let keys = ApiKeys::new(engine.clone(), config.visibility, operator.as_ref());
+        let auth = Chain::new(&config, keys, auth);
         let origin = public.as_ref().map(|(_, origin, _)| origin.clone());
         let authority = public.as_ref().map(|(_, _, authority)| authority);
         let guard = Guard::new(&config, authority, origin);
         let now = Clock::system().now();
         let started = card::http_date(now);
         let metrics = Metrics::new(now);
-        let caller_limits = CallerLimits::new(&config.limits);
+        let streams = KeyedLimit::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let key_url = public_url.as_ref().filter(|_| config.key_url);
         let key_url = key_url.map(|url| format!("{url}{KEY_SET}"));
@@ -133,7 +140,7 @@ impl ServerBuilder {
             auth,
             tls,
             guard,
-            caller_limits,
+            streams,
             metrics,
             readiness,
             bodies,
@@ -165,17 +172,7 @@ fn check(config: &Config) -> Result<(), ServerBuildError> {
             return Err(ServerBuildError::AllowedOrigin(origin.clone()));
         }
     }
-    for (index, token) in config.tokens.iter().enumerate() {
-        let secret = &token.secret;
-        if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(ServerBuildError::Token(token.principal.clone()));
-        }
-        let earlier = config.tokens[..index].iter().find(|earlier| earlier.secret == *secret);
-        if let Some(earlier) = earlier {
-            let (first, second) = (earlier.principal.clone(), token.principal.clone());
-            return Err(ServerBuildError::SameToken(first, second));
-        }
-    }
+    check_tokens(&config.tokens)?;
     if let MetricsAccess::Token(secret) = &config.metrics
         && (secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()))
     {
@@ -211,6 +208,22 @@ fn check(config: &Config) -> Result<(), ServerBuildError> {
     ] {
         if value < least {
             return Err(ServerBuildError::Limit(name, least));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses tokens that cannot stand in a header, and equal ones.
+pub(crate) fn check_tokens(tokens: &[Token]) -> Result<(), ServerBuildError> {
+    for (index, token) in tokens.iter().enumerate() {
+        let secret = &token.secret;
+        if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ServerBuildError::Token(token.principal.clone()));
+        }
+        let earlier = tokens[..index].iter().find(|earlier| earlier.secret == *secret);
+        if let Some(earlier) = earlier {
+            let (first, second) = (earlier.principal.clone(), token.principal.clone());
+            return Err(ServerBuildError::SameToken(first, second));
         }
     }
     Ok(())

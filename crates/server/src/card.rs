@@ -61,11 +61,11 @@ pub(crate) fn build(
         security_requirements: requirements.collect(),
         security_schemes: schemes
             .iter()
-            .map(|scheme| (scheme.name.to_owned(), scheme.scheme.clone()))
+            .map(|scheme| (scheme.name.to_string(), scheme.scheme.clone()))
             .collect(),
         default_input_modes: profile.input_modes.clone(),
         default_output_modes: profile.output_modes.clone(),
-        skills: profile.skills.iter().map(|one| skill(one, schemes)).collect(),
+        skills: profile.skills.iter().map(|one| skill(one, &schemes)).collect(),
         ..AgentCard::default()
     }
 }
@@ -157,7 +157,7 @@ fn skill(skill: &agent::Skill, schemes: &[Scheme]) -> AgentSkill {
 
 /// The requirement of one scheme, with these scopes.
 fn requirement(scheme: &Scheme, scopes: ScopeList) -> SecurityRequirement {
-    SecurityRequirement { schemes: [(scheme.name.to_owned(), scopes)].into() }
+    SecurityRequirement { schemes: [(scheme.name.to_string(), scopes)].into() }
 }
 
 /// The extended card for a caller.

@@ -31,6 +31,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     activity::{Busy, ConnectionState, Wait},
+    auth::PeerCertificate,
     bind::ws::Upgrade,
     body::Body,
     config::{Limits, Timeouts},
@@ -282,9 +283,10 @@ impl ListenerState {
         ingress: Ingress,
         state: &ConnectionState,
     ) -> (Socket, Requests) {
+        let certificate = stream.peer_certificate().cloned();
         let socket = Socket::new(stream, state.clone(), self.timeouts().stall);
         let (server, upgrade) = (self.server.clone(), PendingUpgrade::default());
-        (socket, Requests { server, ingress, state: state.clone(), upgrade })
+        (socket, Requests { server, ingress, certificate, state: state.clone(), upgrade })
     }
 
     /// Runs a connection to its end.
@@ -353,6 +355,7 @@ impl Connection for http2::Connection<TokioIo<Socket>, Requests, TrackedExecutor
 struct Requests {
     server: Server,
     ingress: Ingress,
+    certificate: Option<PeerCertificate>,
     state: ConnectionState,
     upgrade: PendingUpgrade,
 }
@@ -366,7 +369,10 @@ impl Service<Request<Incoming>> for Requests {
     type Future = Handling;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        if let Some(certificate) = &self.certificate {
+            parts.extensions.insert(certificate.clone());
+        }
         let (mut ingress, mut memory, mut yields) = (self.ingress, None, false);
         if parts.version == Version::HTTP_2 {
             let responses = &self.server.shared.responses;

@@ -51,6 +51,16 @@ impl Ingress {
         }
     }
 
+    /// True if the request comes from this machine, and not through a proxy.
+    pub(crate) fn is_local(self) -> bool {
+        match self {
+            Self::InProcess => true,
+            Self::Socket { client, is_proxy, .. } => {
+                client.to_canonical().is_loopback() && !is_proxy
+            }
+        }
+    }
+
     /// True if the forwarding headers of the request were set by a trusted proxy.
     pub(crate) const fn is_proxy(self) -> bool {
         match self {

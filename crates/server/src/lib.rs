@@ -11,7 +11,6 @@ mod bind;
 mod body;
 mod browser;
 mod builder;
-mod caller_limits;
 mod card;
 pub mod config;
 mod connection;
@@ -24,6 +23,7 @@ mod metrics;
 mod page;
 mod proxy;
 mod refusal;
+mod resource;
 mod routes;
 mod serve;
 mod server;
@@ -32,15 +32,15 @@ mod socket;
 pub mod tls;
 mod trace;
 
-pub use auth::{Authenticate, Scheme, Tokens};
+pub use auth::{
+    Authenticate, CertificateName, CertificateSettings, CertificateTenant, Certificates, Jwt,
+    JwtIssuer, JwtScopes, JwtSettingError, JwtTenant, PeerCertificate, Scheme, Tokens,
+};
 pub use body::Body;
 pub use browser::download;
 pub use builder::{ServerBuildError, ServerBuilder};
-pub use config::{
-    CardInterface, Config, Limits, MetricsAccess, SwitchedOff, TenantLimits, Timeouts, Token,
-    UsageLimits,
-};
+pub use config::{CardInterface, Config, Limits, MetricsAccess, SwitchedOff, Timeouts, Token};
 pub use serve::ServeError;
 pub use server::Server;
 pub use signing::{SigningKey, SigningKeyError};
-pub use tls::Tls;
+pub use tls::{ClientCertificates, Tls};

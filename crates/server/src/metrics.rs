@@ -162,7 +162,7 @@ impl Metrics {
         }
         let connections = Arc::strong_count(&self.connections) - 1;
         text.single("herald_connections_open", "gauge", "Open connections.", connections);
-        let streams = shared.caller_limits.open_streams();
+        let streams = shared.streams.count();
         text.single("herald_streams_open", "gauge", "Open streams.", streams);
     }
 }

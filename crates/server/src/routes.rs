@@ -4,6 +4,9 @@ use herald_protocol::dialect::EntryPoint;
 
 use crate::signing::KEY_SET;
 
+/// The path of the OAuth 2 metadata, below the resource that it describes.
+pub(crate) const RESOURCE_METADATA: &str = "/.well-known/oauth-protected-resource";
+
 /// The match of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RouteMatch<'a> {
@@ -32,6 +35,8 @@ pub(crate) enum RouteTarget<'a> {
     KeySet,
     /// The extended card, at the path of 0.2.
     ExtendedCard,
+    /// The OAuth 2 metadata of the agent's endpoints.
+    ResourceMetadata,
     /// The liveness check.
     Live,
     /// The readiness check.
@@ -75,6 +80,12 @@ pub(crate) fn find(path: &str) -> Option<RouteMatch<'_>> {
         };
         return Some(RouteMatch { agent: Some(agent), target: below(path)? });
     }
+    // RFC 9728 puts the path of the resource behind the well-known one.
+    if let Some(rest) = path.strip_prefix(RESOURCE_METADATA)
+        && let Some(agent) = rest.strip_prefix("/agents/").filter(|agent| !agent.contains('/'))
+    {
+        return Some(RouteMatch { agent: Some(agent), target: RouteTarget::ResourceMetadata });
+    }
     let target = match path {
         "/healthz" => RouteTarget::Live,
         "/readyz" => RouteTarget::Ready,
@@ -100,6 +111,7 @@ fn below(path: &str) -> Option<RouteTarget<'_>> {
         "/a2a/agent/authenticatedExtendedCard" | "/agent/authenticatedExtendedCard" => {
             RouteTarget::ExtendedCard
         }
+        RESOURCE_METADATA => RouteTarget::ResourceMetadata,
         "/ws" | "/ws/" => RouteTarget::Socket,
         "/events" | "/events/" => RouteTarget::Events,
         _ => match path.strip_prefix("/a2a/rest").filter(|rest| rest.starts_with('/')) {
@@ -154,6 +166,9 @@ mod tests {
                 let path = format!("{prefix}{path}/authenticatedExtendedCard");
                 check(&path, agent, Some(RouteTarget::ExtendedCard));
             }
+            let metadata = Some(RouteTarget::ResourceMetadata);
+            check(&format!("{prefix}/.well-known/oauth-protected-resource"), agent, metadata);
+            check(&format!("/.well-known/oauth-protected-resource{prefix}"), agent, metadata);
             check(&format!("{prefix}/ws"), agent, Some(RouteTarget::Socket));
             check(&format!("{prefix}/events"), agent, Some(RouteTarget::Events));
             check(

@@ -62,6 +62,7 @@ impl Server {
         stop: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let bound = listener.local_addr().map_err(ServeError::Listener)?;
+        self.shared.auth.start().await.map_err(ServeError::Engine)?;
         let open = self.shared.auth.is_open() && !self.shared.config.open_to_network;
         if open && !bound.ip().to_canonical().is_loopback() {
             return Err(ServeError::Open(bound));
@@ -114,12 +115,11 @@ enum Never {}
 #[derive(Debug)]
 struct Places {
     all: Arc<Semaphore>,
-    of_addresses: KeyedLimit<IpAddr>,
-    per_address: usize,
+    per_address: KeyedLimit<IpAddr>,
     /// True if the limit of an address is that of loopback addresses too.
     limits_loopback: bool,
     reserve: Arc<Semaphore>,
-    reserve_of_addresses: KeyedLimit<IpAddr>,
+    reserve_per_address: KeyedLimit<IpAddr>,
 }
 
 impl Places {
@@ -131,11 +131,10 @@ impl Places {
         };
         Self {
             all: Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS))),
-            of_addresses: KeyedLimit::default(),
-            per_address,
+            per_address: KeyedLimit::new(per_address),
             limits_loopback: limits.connections_per_address.is_some(),
             reserve: Arc::new(Semaphore::new(RESERVE)),
-            reserve_of_addresses: KeyedLimit::default(),
+            reserve_per_address: KeyedLimit::new(RESERVE_PER_ADDRESS),
         }
     }
 
@@ -149,8 +148,7 @@ impl Places {
             Err(limit) => limit,
         };
         tracing::debug!(%peer, ?limit, "a connection is beyond a limit");
-        if let Some(of_address) =
-            self.reserve_of_addresses.try_acquire(address, RESERVE_PER_ADDRESS)
+        if let Some(of_address) = self.reserve_per_address.try_acquire(address)
             && let Ok(permit) = Arc::clone(&self.reserve).try_acquire_owned()
         {
             connections.open(stream, peer, Some(limit), (permit, of_address));
@@ -160,7 +158,7 @@ impl Places {
     /// The permits of a place, or the limit that is reached.
     fn place(&self, address: IpAddr, is_limited: bool) -> Result<PlacePermits, AdmissionLimit> {
         let of_address = if is_limited {
-            let permit = self.of_addresses.try_acquire(address, self.per_address);
+            let permit = self.per_address.try_acquire(address);
             Some(permit.ok_or(AdmissionLimit::ConnectionsPerAddress)?)
         } else {
             None

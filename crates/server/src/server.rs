@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{Engine, Profile, budget::MemoryBudget};
+use herald_engine::{Engine, Profile, budget::MemoryBudget, store::Owner};
 use herald_protocol::{AgentCard, AgentName, dialect::EntryPoint};
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts,
@@ -23,17 +23,18 @@ use crate::{
     bind::{Binding, Exchange, events, grpc, jsonrpc, rest, ws},
     body::Body,
     browser,
-    builder::ServerBuilder,
-    caller_limits::CallerLimits,
+    builder::{ServerBuildError, ServerBuilder, check_tokens},
     card,
-    config::Config,
+    config::{Config, Token},
     cors,
     guard::{Guard, Ingress, has_transfer_coding},
     health::{self, ReadinessCache},
+    limits::KeyedLimit,
     metrics::{self, Metrics},
     page,
     proxy::TrustedProxies,
     refusal::Refusal,
+    resource,
     routes::{self, Mount, RouteTarget},
     signing::CardSigner,
     tls::Tls,
@@ -59,7 +60,7 @@ pub(crate) struct Shared {
     pub(crate) auth: Chain,
     pub(crate) tls: Option<Tls>,
     pub(crate) guard: Guard,
-    pub(crate) caller_limits: CallerLimits,
+    pub(crate) streams: KeyedLimit<Owner>,
     pub(crate) metrics: Metrics,
     pub(crate) readiness: ReadinessCache,
     /// Permits for the bytes of WebSocket messages that are being received.
@@ -92,6 +93,14 @@ impl Server {
     pub fn card(&self, url: &str) -> AgentCard {
         let profile = self.shared.engine.profile(None).expect("an engine has its default agent");
         card::build(&self.shared, &profile, None, url)
+    }
+
+    /// Replaces the tokens of the configuration while the server runs. A token that is no longer there, or
+    /// that has other permissions, is revoked, and its streams end. Returns the numbers of new and of
+    /// revoked tokens.
+    pub fn replace_tokens(&self, tokens: &[Token]) -> Result<(usize, usize), ServerBuildError> {
+        check_tokens(tokens)?;
+        Ok(self.shared.auth.replace_tokens(tokens))
     }
 
     /// Handles one request. Its two parts are separate, because a future that takes it apart keeps space for
@@ -243,6 +252,7 @@ impl Shared {
                 | RouteTarget::Card
                 | RouteTarget::KeySet
                 | RouteTarget::ExtendedCard
+                | RouteTarget::ResourceMetadata
                 | RouteTarget::Metrics => {}
             }
             let host = self.guard.host(parts, ingress)?;
@@ -260,6 +270,7 @@ impl Shared {
                 | RouteTarget::JsonRpc(_)
                 | RouteTarget::Card
                 | RouteTarget::KeySet
+                | RouteTarget::ResourceMetadata
                 | RouteTarget::Live
                 | RouteTarget::Ready
                 | RouteTarget::Metrics => Binding::JsonRpc,
@@ -270,6 +281,9 @@ impl Shared {
             };
             if matched.target == RouteTarget::Card {
                 return public_document(parts, || Some(card::answer(&exchange, &profile)));
+            }
+            if matched.target == RouteTarget::ResourceMetadata {
+                return public_document(parts, || resource::answer(&exchange, &profile));
             }
             if matched.target == RouteTarget::KeySet {
                 return public_document(parts, || card::keys(self));
@@ -314,6 +328,7 @@ impl Shared {
                 (
                     RouteTarget::Card
                     | RouteTarget::KeySet
+                    | RouteTarget::ResourceMetadata
                     | RouteTarget::Live
                     | RouteTarget::Ready
                     | RouteTarget::Metrics,

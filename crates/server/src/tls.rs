@@ -15,11 +15,17 @@ use tokio::{
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        ServerConfig, crypto,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+        RootCertStore, ServerConfig,
+        crypto::{self, CryptoProvider},
+        pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject},
+        server::{VerifierBuilderError, WebPkiClientVerifier, danger::ClientCertVerifier},
     },
     server::TlsStream,
 };
+use tokio_util::sync::CancellationToken;
+use x509_parser::{certificate::X509Certificate, prelude::FromDer};
+
+use crate::auth::PeerCertificate;
 
 /// The first byte of a TLS connection.
 const HANDSHAKE: u8 = 0x16;
@@ -30,7 +36,26 @@ const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
 
 /// A certificate and its key, which can be replaced while connections are open. Clones share both.
 #[derive(Clone)]
-pub struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
+pub struct Tls(Arc<RwLock<TlsState>>);
+
+/// The settings of new connections.
+struct TlsState {
+    config: Arc<ServerConfig>,
+    clients: Option<ClientCertificates>,
+    /// Cancelled when other client certificates are trusted: those of open connections may not be.
+    trust: CancellationToken,
+}
+
+/// Client certificates that are accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificates {
+    /// The certificates of the authorities that issue them, in PEM.
+    pub authorities: Vec<u8>,
+    /// Lists of revoked certificates, in PEM.
+    pub revoked: Option<Vec<u8>>,
+    /// True if a connection without a certificate is refused.
+    pub required: bool,
+}
 
 /// Errors of certificates and keys.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +66,15 @@ pub enum TlsError {
     /// The file of the key contains none.
     #[error("no private key in PEM was found")]
     NoKey,
+    /// The file of the authorities of client certificates contains none, or one that cannot be used.
+    #[error("no certificate authority for clients in PEM was found")]
+    NoAuthority,
+    /// The file of revoked certificates contains no list.
+    #[error("no list of revoked certificates (X509 CRL) in PEM was found")]
+    NoRevocationList,
+    /// The authorities or the lists of revoked certificates cannot be used.
+    #[error("client certificates cannot be verified: {0}")]
+    Clients(#[from] VerifierBuilderError),
     /// The certificate and the key do not match, or one of them is invalid.
     #[error("the certificate and the key cannot be used: {0}")]
     Unusable(#[from] tokio_rustls::rustls::Error),
@@ -49,13 +83,41 @@ pub enum TlsError {
 impl Tls {
     /// Loads a chain of certificates, the server's own first, and its key, both in PEM.
     pub fn new(certificates: &[u8], key: &[u8]) -> Result<Self, TlsError> {
-        Ok(Self(Arc::new(RwLock::new(config(certificates, key)?))))
+        Self::with_clients(certificates, key, None)
+    }
+
+    /// The same, with client certificates.
+    pub fn with_clients(
+        certificates: &[u8],
+        key: &[u8],
+        clients: Option<ClientCertificates>,
+    ) -> Result<Self, TlsError> {
+        let config = config(certificates, key, clients.as_ref())?;
+        let state = TlsState { config, clients, trust: CancellationToken::new() };
+        Ok(Self(Arc::new(RwLock::new(state))))
     }
 
     /// Replaces the certificate and the key for new connections.
     pub fn replace(&self, certificates: &[u8], key: &[u8]) -> Result<(), TlsError> {
-        let config = config(certificates, key)?;
-        *locks::write(&self.0) = config;
+        let clients = locks::read(&self.0).clients.clone();
+        self.replace_all(certificates, key, clients)
+    }
+
+    /// Replaces everything for new connections. If other client certificates are accepted now, those of
+    /// open connections are no longer: their streams end, and their clients have to connect again.
+    pub fn replace_all(
+        &self,
+        certificates: &[u8],
+        key: &[u8],
+        clients: Option<ClientCertificates>,
+    ) -> Result<(), TlsError> {
+        let config = config(certificates, key, clients.as_ref())?;
+        let mut state = locks::write(&self.0);
+        state.config = config;
+        if state.clients != clients {
+            state.clients = clients;
+            std::mem::take(&mut state.trust).cancel();
+        }
         Ok(())
     }
 
@@ -74,71 +136,74 @@ impl Tls {
             stream.shutdown().await?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not TLS"));
         }
-        let config = Arc::clone(&locks::read(&self.0));
+        let (config, trust) = {
+            let state = locks::read(&self.0);
+            (Arc::clone(&state.config), state.trust.clone())
+        };
         let stream = TlsAcceptor::from(config).accept(stream).await?;
-        let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok((ServerStream::Tls(Box::new(stream)), http2))
+        let connection = stream.get_ref().1;
+        let http2 = connection.alpn_protocol() == Some(b"h2");
+        let peer = connection.peer_certificates().and_then(|chain| chain.first());
+        let peer = peer.map(|peer| PeerCertificate::new(peer.to_vec(), trust));
+        Ok((ServerStream::Tls(Box::new(stream), peer), http2))
     }
 }
 
 /// The end of the validity of a certificate in DER, if it can be read.
 pub fn valid_until(certificate: &[u8]) -> Option<Timestamp> {
-    let (_, certificate, _) = element(certificate)?;
-    let (_, mut rest, _) = element(certificate)?;
-    // All certificates but the oldest have a version number.
-    if let (0xa0, _, after) = element(rest)? {
-        rest = after;
-    }
-    // The serial number, the algorithm and the issuer.
-    for _ in 0..3 {
-        (_, _, rest) = element(rest)?;
-    }
-    let (_, validity, _) = element(rest)?;
-    let (_, _, end) = element(validity)?;
-    let (kind, text, _) = element(end)?;
-    let text = std::str::from_utf8(text).ok().filter(|text| text.is_ascii())?;
-    // Two digits for a year are from 1950 to 2049 (RFC 5280).
-    let text = match kind {
-        0x17 if text < "50" => format!("20{text}"),
-        0x17 => format!("19{text}"),
-        0x18 => text.to_owned(),
-        _ => return None,
-    };
-    let field = |from: usize, to: usize| text.get(from..to);
-    let (date, time) = (field(0, 8)?, field(8, 14)?);
-    let (year, month, day) = (&date[..4], &date[4..6], &date[6..]);
-    let (hour, minute, second) = (&time[..2], &time[2..4], &time[4..]);
-    format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z").parse().ok()
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let seconds = certificate.validity().not_after.timestamp();
+    Some(Timestamp::from_millis(seconds.checked_mul(1000)?))
 }
 
-/// The first element of DER: its kind, its content, and the rest of the bytes.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (kind, rest) = bytes.split_first()?;
-    let (first, rest) = rest.split_first()?;
-    let (length, rest) = match *first {
-        short @ 0..=0x7f => (usize::from(short), rest),
-        // The number of bytes of the length.
-        long @ 0x81..=0x84 => {
-            let (digits, rest) = rest.split_at_checked(usize::from(long & 0x7f))?;
-            (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
-        }
-        _ => return None,
-    };
-    let (inside, rest) = rest.split_at_checked(length)?;
-    Some((*kind, inside, rest))
-}
-
-fn config(certificates: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, TlsError> {
+fn config(
+    certificates: &[u8],
+    key: &[u8],
+    clients: Option<&ClientCertificates>,
+) -> Result<Arc<ServerConfig>, TlsError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates).collect();
     let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::NoCertificate)?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::NoKey)?;
     let provider = Arc::new(crypto::aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
+    let verifier = clients.map(|clients| verifier(clients, &provider)).transpose()?;
+    let config =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = match verifier {
+        Some(verifier) => config.with_client_cert_verifier(verifier),
+        None => config.with_no_client_auth(),
+    };
+    let mut config = config.with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+fn verifier(
+    clients: &ClientCertificates,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(&clients.authorities) {
+        let authority = authority.map_err(|_| TlsError::NoAuthority)?;
+        roots.add(authority).map_err(|_| TlsError::NoAuthority)?;
+    }
+    if roots.is_empty() {
+        return Err(TlsError::NoAuthority);
+    }
+    let mut verifier =
+        WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(provider));
+    if let Some(revoked) = &clients.revoked {
+        let lists: Result<Vec<_>, _> =
+            CertificateRevocationListDer::pem_slice_iter(revoked).collect();
+        let lists = lists.ok().filter(|lists| !lists.is_empty());
+        // Lists of intermediate authorities are rarely at hand.
+        verifier = verifier
+            .with_crls(lists.ok_or(TlsError::NoRevocationList)?)
+            .only_check_end_entity_revocation();
+    }
+    if !clients.required {
+        verifier = verifier.allow_unauthenticated();
+    }
+    Ok(verifier.build()?)
 }
 
 /// Without the fields, because they contain a key.
@@ -152,7 +217,18 @@ impl fmt::Debug for Tls {
 #[derive(Debug)]
 pub(crate) enum ServerStream {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    /// With the verified certificate of the client, if it has shown one.
+    Tls(Box<TlsStream<TcpStream>>, Option<PeerCertificate>),
+}
+
+impl ServerStream {
+    /// The verified certificate of the client.
+    pub(crate) fn peer_certificate(&self) -> Option<&PeerCertificate> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(_, certificate) => certificate.as_ref(),
+        }
+    }
 }
 
 impl AsyncRead for ServerStream {
@@ -163,7 +239,7 @@ impl AsyncRead for ServerStream {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream, _) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -176,7 +252,7 @@ impl AsyncWrite for ServerStream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream, _) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -187,28 +263,28 @@ impl AsyncWrite for ServerStream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream, _) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
+            Self::Tls(stream, _) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream, _) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream, _) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -168,7 +168,7 @@ async fn legacy_writer<'a>(
     };
     let task = task.filter(|_| numbered).unwrap_or_default();
     if !writers.contains_key(&task) {
-        let artifacts = if numbered { source.artifacts(&task).await? } else { Vec::new() };
+        let artifacts = if numbered { source.artifacts().await? } else { Vec::new() };
         if writers.len() >= MAX_WRITERS {
             writers.clear();
         }
@@ -206,11 +206,11 @@ impl EventSource {
         })
     }
 
-    /// The artifacts that a task has so far. The order of artifacts never changes.
-    async fn artifacts(&self, task: &TaskId) -> Result<Vec<ArtifactId>, Error> {
+    /// The artifacts that the task of the last event has so far. The order of artifacts never changes.
+    async fn artifacts(&self) -> Result<Vec<ArtifactId>, Error> {
         match self {
             Self::Task(events) => events.artifacts().await,
-            Self::Feed(feed) => feed.artifacts(task).await,
+            Self::Feed(feed) => feed.artifacts().await,
         }
     }
 }

@@ -10,7 +10,7 @@ mod reflection;
 use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
-use herald_engine::{Caller, Subscription, budget::Reservation};
+use herald_engine::{Caller, Subscription, budget::Reservation, store::Owner};
 use herald_protocol::{
     AgentName, Error, ErrorKind, Request, TenantId,
     grpc::{Service, status::RpcStatus},
@@ -31,9 +31,8 @@ use crate::{
         stream::{EventBody, FrameBuffer},
     },
     body::Body,
-    caller_limits::StreamPermit,
     guard::Ingress,
-    limits::UnreadBody,
+    limits::{KeyedPermit, UnreadBody},
     refusal::Refusal,
     server::Shared,
     trace,
@@ -142,7 +141,7 @@ fn response_to(
         let headers = response.headers_mut();
         headers.extend(trailers(&failure));
         match failure {
-            GrpcFailure::Error(error) => exchange.mark(headers, error.kind, error.retry_delay()),
+            GrpcFailure::Error(error) => exchange.mark(headers, error.kind),
             GrpcFailure::Plain(..) => {}
         }
         response
@@ -351,7 +350,7 @@ fn stream(
     exchange: &Exchange<'_>,
     service: Service,
     events: Subscription,
-    permit: Option<StreamPermit>,
+    permit: Option<KeyedPermit<Owner>>,
     deadline: Option<Instant>,
 ) -> Response<Body> {
     let first = format!("{}{}", cursor::prefix(events.task_id()), events.next_seq());

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use herald_engine::store::Owner;
 use herald_protocol::{
     Dialect, Error,
     jsonrpc::{self, RequestId},
@@ -16,7 +17,7 @@ use crate::{
         stream::{EventBody, FrameBuffer},
     },
     body::Body,
-    caller_limits::StreamPermit,
+    limits::KeyedPermit,
 };
 
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -52,7 +53,7 @@ pub(crate) fn response(
     envelope: FrameEnvelope,
     start: Option<String>,
     keep_alive: Duration,
-    permit: Option<StreamPermit>,
+    permit: Option<KeyedPermit<Owner>>,
 ) -> Response<Body> {
     let read = |buffer: FrameBuffer| async move {
         if let Some(id) = start {

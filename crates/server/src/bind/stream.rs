@@ -13,17 +13,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::budget::Reservation;
+use herald_engine::{budget::Reservation, store::Owner};
 use herald_protocol::locks::lock;
 use http::HeaderMap;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::Span;
 
-use crate::{
-    caller_limits::StreamPermit,
-    limits::{self, Pieces},
-};
+use crate::limits::{self, KeyedPermit, Pieces};
 
 /// Frames that are ready at the same time are sent together, up to about so many bytes.
 const BATCH: usize = 8 << 10;
@@ -41,7 +38,7 @@ pub(crate) struct EventBody {
     keep_alive: Option<KeepAlive>,
     opened: Instant,
     span: Span,
-    _permit: Option<StreamPermit>,
+    _permit: Option<KeyedPermit<Owner>>,
 }
 
 /// Frames that the reader has written and the connection has not taken.
@@ -66,7 +63,10 @@ struct KeepAlive {
 
 impl EventBody {
     /// The frames that `read` writes until it ends. The trailers that it returns follow them.
-    pub(crate) fn new<F>(read: impl FnOnce(FrameBuffer) -> F, permit: Option<StreamPermit>) -> Self
+    pub(crate) fn new<F>(
+        read: impl FnOnce(FrameBuffer) -> F,
+        permit: Option<KeyedPermit<Owner>>,
+    ) -> Self
     where
         F: Future<Output = Option<HeaderMap>> + Send + 'static,
     {

@@ -13,7 +13,7 @@ use futures_util::{
     SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
 };
-use herald_engine::budget::Payer;
+use herald_engine::{Validity, budget::Payer};
 use herald_protocol::{AgentName, Dialect, locks::lock};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, request::Parts};
 use hyper::upgrade::OnUpgrade;
@@ -74,6 +74,8 @@ pub(crate) struct Upgrade {
     ingress: Ingress,
     /// The payer of the memory of its calls.
     payer: Payer,
+    /// The end of the credentials.
+    validity: Validity,
 }
 
 /// The end of a WebSocket.
@@ -104,8 +106,8 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
         }
     };
     // Before the switch, so that bad credentials are refused as over HTTP.
-    let payer = match exchange.caller().await {
-        Ok(caller) => exchange.payer(&caller),
+    let (payer, validity) = match exchange.caller().await {
+        Ok(caller) => (exchange.payer(&caller), caller.identity().validity.clone()),
         Err(error) => return rest::refuse(exchange, Dialect::V1, error),
     };
     let upgraded = exchange.parts.extensions.get::<OnUpgrade>().cloned();
@@ -117,7 +119,7 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
     let mut parts = exchange.parts.clone();
     parts.extensions.remove::<OnUpgrade>();
     let (parts, agent, ingress) = (Box::new(parts), exchange.agent.clone(), exchange.ingress);
-    let upgrade = Upgrade { upgraded, parts, agent, ingress, payer };
+    let upgrade = Upgrade { upgraded, parts, agent, ingress, payer, validity };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -191,6 +193,10 @@ impl Upgrade {
             let end = tokio::select! {
                 end = read(&mut stream, &mut session, &meter) => Some(end),
                 end = writing.as_mut() => Some(end),
+                // An idle connection ends too. Streams and calls end by themselves, with an error.
+                _ = self.validity.ended() => {
+                    Some(SocketEnd::Close(CloseCode::Policy, "the credentials have ended"))
+                }
                 () = finish.cancelled() => None,
             };
             match end {

@@ -234,6 +234,11 @@ impl Client {
         Some(self.received.drain(..count).collect())
     }
 
+    /// The next bytes, so many.
+    pub(crate) async fn bytes(&mut self, count: usize) -> Vec<u8> {
+        self.take(count).await.expect("more bytes")
+    }
+
     pub(crate) async fn head(&mut self) -> Head {
         let status = self.line().await.expect("a response");
         let status = status.split(' ').nth(1).unwrap().parse().unwrap();

@@ -6,8 +6,13 @@
 mod agents;
 mod client;
 mod hub;
+mod provider;
 
 mod auth;
+mod auth_certificate;
+mod auth_jwt;
+mod auth_key;
+mod auth_reload;
 mod bytes;
 mod card;
 mod errors;
@@ -22,7 +27,6 @@ mod list;
 mod metrics;
 mod migration;
 mod proxy;
-mod quotas;
 mod rest;
 mod rpc;
 mod send;
