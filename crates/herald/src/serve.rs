@@ -2,5 +2,7 @@
 
 pub(crate) mod config;
 pub(crate) mod logging;
+pub(crate) mod operator;
 pub(crate) mod otlp;
+pub(crate) mod reload;
 pub(crate) mod settings;

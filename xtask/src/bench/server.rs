@@ -122,11 +122,6 @@ impl Data {
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
-
-    /// Writes the configuration of Herald: these lines and the usual ones.
-    pub(crate) fn configure(&self, lines: &str) -> anyhow::Result<()> {
-        Ok(fs::write(self.file("herald.toml"), format!("{lines}{HERALD_CONFIG}"))?)
-    }
 }
 
 impl Drop for Data {
@@ -178,10 +173,6 @@ impl Running {
             ensure!(begun.elapsed() < TIMEOUT, "the server did not stop within {TIMEOUT:?}");
             pause(Duration::from_millis(10));
         }
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
     }
 
     pub(crate) fn url(&self) -> String {
@@ -242,9 +233,7 @@ fn configure(
     match subject {
         Subject::Herald => {
             let config = data.file("herald.toml");
-            if !config.exists() {
-                data.configure("")?;
-            }
+            fs::write(&config, HERALD_CONFIG)?;
             command.args(["serve", "--host", "127.0.0.1", "--port", &port]);
             command.arg("--data").arg(data.file("store")).arg("--config").arg(config);
         }

@@ -45,7 +45,7 @@ Try it from another terminal:
 
 impl From<A2aServer> for Serve {
     fn from(args: A2aServer) -> Self {
-        Self { default_format: LogFormat::Classic, ..args.serve }
+        Self { default_format: LogFormat::Classic, is_a2a_server: true, ..args.serve }
     }
 }
 
@@ -162,6 +162,10 @@ pub(crate) struct Serve {
     /// The log format without a flag or a key.
     #[arg(skip)]
     pub(crate) default_format: LogFormat,
+
+    /// True under the name `a2a-server`, which serves the network without credentials, with a warning.
+    #[arg(skip)]
+    pub(crate) is_a2a_server: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,7 +1,6 @@
 //! `herald serve`: start, run and stop of the server.
 
 use std::{
-    convert::Infallible,
     future::pending,
     io::{self, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -14,17 +13,19 @@ use std::{
 use anyhow::{Context, anyhow};
 use herald_engine::{
     Engine, Profile,
+    keys::ApiKeySecret,
     store::{
         Store,
         sqlite::{Options, Sqlite},
     },
 };
-use herald_server::{ServeError, Server, Tls};
+use herald_server::{Authenticate, Certificates, Jwt, ServeError, Server, Tls};
 use serde::Serialize;
 use tokio::{
     io::{stdin, stdout},
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    sync::Notify,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -33,8 +34,13 @@ use crate::{
     output::warn,
     serve::{
         logging,
+        operator::OperatorAccess,
         otlp::Exporter,
-        settings::{Provenance, ServerSettings, StoreKind, TlsFiles, handlers, packages, skipped},
+        reload,
+        settings::{
+            Provenance, ServerSettings, StoreKind, TlsFiles, handlers, no_credentials, packages,
+            skipped,
+        },
     },
 };
 
@@ -67,7 +73,7 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     // Everything that can fail because of the settings comes before the data directory is created.
     let tls = settings.tls.as_ref().map(TlsFiles::read).transpose()?;
     let rehearsal = build_engine(&settings, Arc::new(Sqlite::memory()?))?;
-    build(&settings, rehearsal, None)?;
+    build(&settings, rehearsal, None, Access::default())?;
     if let StoreKind::Sqlite(path) = &settings.store {
         // Before the port, since a server that was just killed may hold both for a moment.
         Sqlite::check_unused(path)?;
@@ -78,13 +84,23 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let cleared = settings.processes.clear(LEFTOVER_GRACE).await;
     cleared.context("cannot record running programs")?;
     let at_work = engine.clone();
-    let server = build(&settings, engine, tls.clone())?;
+    if settings.auth.needs_keys && !engine.has_keys().await? {
+        return Err(no_credentials(settings.address.ip()));
+    }
+    let access = Access::new(&settings)?;
+    let operator = access.operator.clone();
+    let server = build(&settings, engine, tls.clone(), access)?;
     let stopping = CancellationToken::new();
     let stop = stopping.clone().cancelled_owned();
     match &listener {
         Some(listener) => greet(listener.local_addr()?, &settings, &server)?,
         None => tracing::info!(tasks = kept(&settings.store), "serving standard input and output"),
     }
+    let _operator = match (&listener, operator) {
+        (Some(listener), Some(token)) => operate(listener.local_addr()?, &settings, &token),
+        (_, _) => None,
+    };
+    let running = server.clone();
     let served = async {
         match listener {
             Some(listener) => server.serve(listener, stop).await,
@@ -97,14 +113,17 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         stopping.cancel();
         signals.next().await;
     };
+    let renew = Notify::new();
     let renewed = async {
         match (&settings.tls, &tls) {
-            (Some(files), Some(tls)) => files.follow(tls, hangup).await,
-            (_, _) => ignore(hangup).await,
+            (Some(files), Some(tls)) => files.follow(tls, &renew).await,
+            (_, _) => pending().await,
         }
     };
+    let reloaded = reload::follow(&settings, &running, hangup, &renew);
     let result = tokio::select! {
         never = renewed => match never {},
+        never = reloaded => match never {},
         result = served => {
             settings.processes.close(LEFTOVER_GRACE).await;
             result
@@ -127,16 +146,6 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         }
         (result, _) => Ok(result?),
     }
-}
-
-/// Logs every SIGHUP, since there is nothing to reload.
-async fn ignore(mut hangup: Signal) -> Infallible {
-    while let Some(()) = hangup.recv().await {
-        tracing::info!(
-            "received SIGHUP: there is no certificate to reload; restart the server for new settings"
-        );
-    }
-    pending().await
 }
 
 /// Logs what the shutdown waits for, and how to stop at once.
@@ -249,15 +258,66 @@ fn not_created(directory: &Path, error: &io::Error) -> anyhow::Error {
     anyhow!("cannot create the data directory {}: {error}; {advice}", directory.display())
 }
 
+/// The authenticators besides the tokens, and the token of the operator.
+#[derive(Default)]
+pub(crate) struct Access {
+    authenticators: Vec<Arc<dyn Authenticate>>,
+    operator: Option<ApiKeySecret>,
+}
+
+impl Access {
+    /// The authenticators of the settings. They begin to download keys of identity providers.
+    fn new(settings: &ServerSettings) -> anyhow::Result<Self> {
+        let auth = &settings.auth;
+        let mut authenticators: Vec<Arc<dyn Authenticate>> = Vec::new();
+        if !auth.jwt.is_empty() {
+            let jwt = Jwt::new(auth.jwt.clone()).map_err(|fault| settings.in_file(fault))?;
+            authenticators.push(Arc::new(jwt));
+        }
+        if let Some(certificates) = &auth.certificates {
+            authenticators.push(Arc::new(Certificates::new(certificates.clone())));
+        }
+        let operator = match settings.store {
+            StoreKind::Memory => None,
+            StoreKind::Sqlite(_) => Some(ApiKeySecret::generate()),
+        };
+        Ok(Self { authenticators, operator })
+    }
+}
+
+/// Writes the operator file into the data directory. A server without it works, except for verbs with
+/// `--data`.
+fn operate(
+    address: SocketAddr,
+    settings: &ServerSettings,
+    token: &ApiKeySecret,
+) -> Option<OperatorAccess> {
+    let StoreKind::Sqlite(path) = &settings.store else { return None };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    let url = local_url(address, settings.tls.is_some());
+    let written = OperatorAccess::write(directory, &url, token);
+    let failed =
+        |error| tracing::warn!(%error, "cannot write operator.json into the data directory");
+    written.map_err(failed).ok()
+}
+
 /// Builds the server from the settings.
 pub(crate) fn build(
     settings: &ServerSettings,
     engine: Engine,
     tls: Option<Tls>,
+    access: Access,
 ) -> anyhow::Result<Server> {
     let mut server = Server::builder(engine).config(settings.server.clone());
     if let Some(tls) = tls {
         server = server.tls(tls);
+    }
+    if let Some(operator) = access.operator {
+        server = server.operator(operator);
+    }
+    for authenticator in access.authenticators {
+        server = server.authenticate(authenticator);
     }
     server.build().map_err(|fault| settings.in_file(fault))
 }
@@ -299,7 +359,8 @@ fn greet(address: SocketAddr, settings: &ServerSettings, server: &Server) -> any
     tracing::info!(%address, "listening");
     if settings.server.open_to_network && !address.ip().is_loopback() {
         tracing::warn!(
-            "everyone who can reach {address} can use the agents: [auth] required = false"
+            "no credentials are required: everyone who can reach {address} can use the agents and read \
+             their tasks. Configure tokens under [auth] in herald.toml, or bind to 127.0.0.1"
         );
     }
     Ok(())

@@ -6,6 +6,7 @@
 )]
 
 mod agent;
+mod auth;
 mod error;
 mod kind;
 mod schema;
@@ -37,6 +38,9 @@ pub(crate) use agent::{
     ErrorDetailKey, ExecSection, ExtendedCardSection, InputKey, InterfaceSection, KindSection,
     LlmSection, OtherwiseKey, ProgramSection, SkillSection, UpstreamAuthSection,
     UpstreamTlsSection,
+};
+pub(crate) use auth::{
+    CertificateNameKey, CertificatesSection, ClientAuthKey, JwtSection, TenantFromKey,
 };
 pub(crate) use error::{ConfigError, ConfigTable, ConfigText};
 pub(crate) use kind::{AgentKind, KeyError};
@@ -89,6 +93,15 @@ pub(crate) struct ServerSection {
 pub(crate) struct TlsSection {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
+    /// A file with the authorities of client certificates, in PEM.
+    #[serde(default)]
+    pub(crate) client_ca: Option<PathBuf>,
+    /// Client certificates are requested or demanded.
+    #[serde(default)]
+    pub(crate) client_auth: ClientAuthKey,
+    /// A file with lists of revoked client certificates, in PEM.
+    #[serde(default)]
+    pub(crate) client_crl: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -106,6 +119,8 @@ pub(crate) struct RetentionSection {
     #[serde(alias = "max_tasks")]
     pub(crate) tasks: Option<u64>,
     pub(crate) bytes: Option<Size>,
+    pub(crate) audit_age: Option<TimeSpan>,
+    pub(crate) audit_records: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -117,47 +132,10 @@ pub(crate) struct LimitsSection {
     pub(crate) connections: Option<usize>,
     pub(crate) connections_per_address: Option<usize>,
     pub(crate) streams_per_caller: Option<usize>,
-    /// The limits of each caller.
-    pub(crate) caller: UsageSection,
-    /// The limits of each tenant.
-    pub(crate) tenant: UsageSection,
-    /// The limits of single tenants.
-    pub(crate) tenants: Vec<TenantLimitsSection>,
-    pub(crate) refused_logins_per_second: Option<u32>,
     pub(crate) memory: Option<Size>,
     pub(crate) task_events: Option<u64>,
     pub(crate) task_bytes: Option<Size>,
     pub(crate) send_wait: Option<TimeSpan>,
-}
-
-/// Limits of one caller or of one tenant; 0 is no limit.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct UsageSection {
-    /// Requests per second.
-    pub(crate) requests_per_second: Option<u32>,
-    /// Requests at once, after a pause.
-    pub(crate) burst: Option<u32>,
-    /// Open streams.
-    pub(crate) streams: Option<usize>,
-    /// Tasks that have not ended.
-    pub(crate) active_tasks: Option<u64>,
-    /// Tasks that wait for their agent.
-    pub(crate) queued_tasks: Option<u64>,
-    /// Bytes of the logs of all stored tasks.
-    pub(crate) stored_bytes: Option<Size>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TenantLimitsSection {
-    pub(crate) name: String,
-    /// The limits of each of its callers.
-    #[serde(default)]
-    pub(crate) caller: UsageSection,
-    /// The limits of all of them together.
-    #[serde(default)]
-    pub(crate) tenant: UsageSection,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -213,6 +191,11 @@ pub(crate) struct AuthSection {
     /// The tasks that callers see.
     pub(crate) visibility: VisibilityKey,
     pub(crate) tokens: Vec<TokenSection>,
+    /// The issuers of JSON web tokens, one or several.
+    #[serde(deserialize_with = "auth::one_or_many")]
+    #[schemars(schema_with = "auth::one_or_many_schema::<JwtSection>")]
+    pub(crate) jwt: Vec<JwtSection>,
+    pub(crate) certificates: Option<CertificatesSection>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -1,10 +1,10 @@
 //! Settings of the server: flags, environment and file, merged and checked once at the start.
 
+mod auth;
 mod card;
 mod codex;
 mod coding;
 mod discovery;
-mod limits;
 mod llm;
 mod packages;
 mod program;
@@ -14,7 +14,7 @@ mod upstream;
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
+    net::{Ipv4Addr, SocketAddr, ToSocketAddrs},
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
@@ -23,9 +23,9 @@ use std::{
 
 use anyhow::{Context, bail};
 use herald_agents::{Conformance, Echo, Otherwise, process::Processes};
-use herald_engine::{Agent, Profile, Recovery, Scopes, agent::Extension};
-use herald_protocol::{AgentName, MissingVersion, TenantId};
-use herald_server::{CardInterface, MetricsAccess, SwitchedOff, Token};
+use herald_engine::{Agent, Profile, Recovery, agent::Extension};
+use herald_protocol::{AgentName, MissingVersion};
+use herald_server::{CardInterface, MetricsAccess, SwitchedOff};
 use http::Uri;
 
 use crate::{
@@ -36,6 +36,7 @@ use crate::{
     },
 };
 
+pub(crate) use auth::{AuthSettings, no_credentials};
 pub(crate) use discovery::{Provenance, skipped};
 pub(crate) use packages::packages;
 pub(crate) use tls::TlsFiles;
@@ -56,6 +57,7 @@ pub(crate) struct ServerSettings {
     pub(crate) store: StoreKind,
     pub(crate) engine: herald_engine::Settings,
     pub(crate) server: herald_server::Config,
+    pub(crate) auth: AuthSettings,
     pub(crate) agents: Vec<AgentSettings>,
     pub(crate) default_agent: AgentName,
     pub(crate) log_level: LogLevel,
@@ -110,8 +112,14 @@ impl ServerSettings {
         let log_format = args.log_format.or(config.log.format).unwrap_or(args.default_format);
         engine.log_content = log_format == LogFormat::Classic;
         let metrics = metrics(&config)?;
-        // The caller on standard input is the user that started this process.
-        let tokens = if args.basics.stdio { Vec::new() } else { tokens(&config, address.ip())? };
+        let auth = if args.basics.stdio {
+            AuthSettings::of_stdio()
+        } else {
+            AuthSettings::read(&config, address.ip(), args.is_a2a_server)?
+        };
+        if auth.needs_keys && !store.exists() {
+            return Err(no_credentials(address.ip()));
+        }
         let public_url = public_url(args, &config)?;
         let default_agent = default_agent(&config.agents)?;
         let mut switched_off = switched_off(None, &config.dialects);
@@ -135,7 +143,6 @@ impl ServerSettings {
             .filter(|_| args.exec.is_none() && args.adapter.is_none())
             .unwrap_or_else(|| agents[0].profile.name.clone());
         let signing_keys = card::signing_keys(&config.card.signing_keys, &config.source)?;
-        let open = config.auth.required == Some(false);
         let mut server = herald_server::Config {
             public_url,
             allowed_hosts: config.server.allowed_hosts,
@@ -147,8 +154,10 @@ impl ServerSettings {
             },
             switched_off,
             grpc_reflection: config.grpc.reflection,
-            tokens,
-            open_to_network: open,
+            tokens: auth.tokens.clone(),
+            required: auth.required,
+            open_to_network: auth.open,
+            visibility: auth.visibility,
             metrics,
             agent_card_interfaces,
             signing_keys,
@@ -156,7 +165,13 @@ impl ServerSettings {
             ..herald_server::Config::default()
         };
         server.card_interfaces = chosen.unwrap_or(server.card_interfaces);
-        server.limits = limits::server_limits(&config.limits)?;
+        let limits = &mut server.limits;
+        limits.body = bytes(config.limits.body.map(|size| size.0), limits.body);
+        limits.connections = config.limits.connections.unwrap_or(limits.connections);
+        limits.connections_per_address =
+            config.limits.connections_per_address.or(limits.connections_per_address);
+        limits.streams_per_caller =
+            config.limits.streams_per_caller.unwrap_or(limits.streams_per_caller);
         server.timeouts.stop = span(config.server.drain).unwrap_or(server.timeouts.stop);
         let stdio = args.basics.stdio;
         Ok(Self {
@@ -166,6 +181,7 @@ impl ServerSettings {
             store,
             engine,
             server,
+            auth,
             agents,
             default_agent,
             log_level,
@@ -189,6 +205,14 @@ impl ServerSettings {
 }
 
 impl StoreKind {
+    /// True if it is a file that exists.
+    fn exists(&self) -> bool {
+        match self {
+            Self::Memory => false,
+            Self::Sqlite(path) => path.exists(),
+        }
+    }
+
     /// The record of running programs, beside the database.
     fn records(&self) -> Option<PathBuf> {
         match self {
@@ -369,46 +393,13 @@ fn engine_settings(config: &FileConfig) -> anyhow::Result<herald_engine::Setting
     if let Some(size) = retention.bytes {
         settings.keep_bytes = Some(size.0).filter(|bytes| *bytes > 0);
     }
+    if let Some(age) = retention.audit_age {
+        settings.keep_audit_for = Some(age.0).filter(|age| !age.is_zero());
+    }
+    if let Some(records) = retention.audit_records {
+        settings.keep_audit_records = Some(records).filter(|records| *records > 0);
+    }
     Ok(settings)
-}
-
-fn tokens(config: &FileConfig, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
-    let auth = &config.auth;
-    let refused = |said: &str| Err(config.source.fault(said).into());
-    if auth.tokens.is_empty() && auth.required == Some(true) {
-        return refused("[auth] required = true needs at least one entry in tokens");
-    }
-    if !auth.tokens.is_empty() && auth.required == Some(false) {
-        return refused("[auth] has tokens, but required = false lets everyone in without one");
-    }
-    if auth.tokens.is_empty() && auth.required.is_none() && !ip.is_loopback() {
-        bail!(
-            "other machines can reach {ip}, and no credentials are configured.\n\
-             Export HERALD_TOKEN, a secret of your choice, and add it to herald.toml:\n\n  \
-             [auth]\n  \
-             tokens = [{{ token = \"env:HERALD_TOKEN\", tenant = \"acme\", principal = \"ci\" }}]\n\n\
-             or, to accept calls without credentials, set `required = false` under [auth]."
-        );
-    }
-    Ok(auth
-        .tokens
-        .iter()
-        .map(|section| Token {
-            secret: section.token.0.clone(),
-            tenant: TenantId::new(section.tenant.as_str()),
-            principal: section.principal.clone(),
-            scopes: match &section.scopes {
-                Some(scopes) => scopes.iter().copied().map(Scopes::from).collect(),
-                None => Scopes::CALLER,
-            },
-            agents: section
-                .agents
-                .as_ref()
-                .map(|names| names.iter().map(|name| AgentName::new(name.as_str())).collect()),
-            skills: section.skills.clone(),
-            visibility: section.visibility.unwrap_or(auth.visibility).into(),
-        })
-        .collect())
 }
 
 /// The default agent of the file: the marked one, or the first.
@@ -538,6 +529,10 @@ fn recovery(attempts: Option<u32>, otherwise: Recovery) -> Recovery {
 
 fn span(span: Option<TimeSpan>) -> Option<Duration> {
     span.map(|span| span.0)
+}
+
+fn bytes(given: Option<u64>, otherwise: usize) -> usize {
+    given.map_or(otherwise, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn public_url(args: &Serve, config: &FileConfig) -> anyhow::Result<Option<String>> {

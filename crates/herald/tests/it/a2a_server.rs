@@ -92,8 +92,21 @@ async fn unsupported_features_are_refused_with_a_message() {
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
     let level = a2a_server(&["--log-level", "loud"]).await;
     assert_eq!(level.status.code(), Some(2), "{level:?}");
-    let open = a2a_server(&["--host", "0.0.0.0", "--port", "0"]).await;
-    assert!(open.stderr.contains("no credentials are configured"), "{open:?}");
+}
+
+#[tokio::test]
+async fn it_warns_and_serves_the_network_without_credentials() {
+    let options = Options::a2a_server(PROGRAM).arguments(["--host", "0.0.0.0"]);
+    let herald = Herald::start(options).await;
+    let task = herald.call(&send("hello")).await.json();
+    assert_eq!(task["result"]["status"]["state"], "completed", "{task}");
+    let log = herald.log();
+    let warned = log.lines().find(|line| line.contains("no credentials are required"));
+    let warned = warned.unwrap_or_else(|| panic!("no warning in {log}"));
+    assert!(warned.contains("WARNING") || warned.contains("WARN"), "{warned}");
+    for word in ["everyone who can reach", "[auth]", "127.0.0.1"] {
+        assert!(warned.contains(word), "no {word} in {warned}");
+    }
 }
 
 #[tokio::test]

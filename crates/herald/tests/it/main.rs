@@ -12,6 +12,7 @@
     reason = "a test says what is wrong by panicking, and what it did by printing"
 )]
 
+mod auth;
 mod authority;
 mod http;
 #[expect(dead_code, reason = "the other test binary uses the rest of it")]

@@ -86,6 +86,18 @@ impl ConfigText {
         }
     }
 
+    /// An error in the first of these keys that the file has.
+    pub(crate) fn fault_at_first<'a>(
+        &self,
+        mut keys: impl Iterator<Item = &'a String>,
+        said: impl Display,
+    ) -> ConfigError {
+        match keys.find_map(|key| self.find(key)) {
+            Some(place) => self.show(&place, said, None),
+            None => self.fault(said),
+        }
+    }
+
     /// The position of a value.
     fn find(&self, key: &str) -> Option<Range<usize>> {
         let document = DeTable::parse(&self.text).ok()?;

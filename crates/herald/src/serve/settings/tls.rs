@@ -8,10 +8,13 @@ use std::{
 
 use anyhow::{Context, bail};
 use herald_protocol::Timestamp;
-use herald_server::Tls;
-use tokio::{signal::unix::Signal, time::sleep};
+use herald_server::{ClientCertificates, Tls};
+use tokio::{sync::Notify, time::sleep};
 
-use crate::{args::Serve, serve::config::FileConfig};
+use crate::{
+    args::Serve,
+    serve::config::{ClientAuthKey, FileConfig, TlsSection},
+};
 
 /// The interval at which the files are checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -23,26 +26,36 @@ pub(crate) struct TlsFiles {
     key: PathBuf,
     /// The flags or keys that name the two files.
     names: [&'static str; 2],
+    clients: Option<ClientFiles>,
+}
+
+/// The files of the accepted client certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ClientFiles {
+    authorities: PathBuf,
+    revoked: Option<PathBuf>,
+    required: bool,
 }
 
 impl TlsFiles {
     /// The files of the flags, or else those of the file.
     pub(crate) fn merge(args: &Serve, config: &FileConfig) -> anyhow::Result<Option<Self>> {
+        let clients = config.server.tls.as_ref().and_then(ClientFiles::of);
         if let (Some(certificate), Some(key)) = (&args.tls_certificate, &args.tls_key) {
             let (certificate, key) = (certificate.clone(), key.clone());
             let names = ["--tls-certificate", "--tls-key"];
-            return Ok(Some(Self { certificate, key, names }));
+            return Ok(Some(Self { certificate, key, names, clients }));
         }
         let Some(section) = &config.server.tls else { return Ok(None) };
         let (certificate, key) = (section.certificate.clone(), section.key.clone());
         let names = ["certificate under [server.tls]", "key under [server.tls]"];
-        Ok(Some(Self { certificate, key, names }))
+        Ok(Some(Self { certificate, key, names, clients }))
     }
 
     /// Reads the files.
     pub(crate) fn read(&self) -> anyhow::Result<Tls> {
-        let (certificate, key) = self.contents()?;
-        Tls::new(&certificate, &key).with_context(|| self.name())
+        let (certificate, key, clients) = self.contents()?;
+        Tls::with_clients(&certificate, &key, clients).with_context(|| self.name())
     }
 
     /// The expiry of the certificate, if it can be read.
@@ -51,12 +64,12 @@ impl TlsFiles {
     }
 
     /// Reloads the files whenever one of them has changed, and at once on SIGHUP.
-    pub(crate) async fn follow(&self, tls: &Tls, mut hangup: Signal) -> Infallible {
+    pub(crate) async fn follow(&self, tls: &Tls, hangup: &Notify) -> Infallible {
         let mut seen = self.changed();
         loop {
             let told = tokio::select! {
                 () = sleep(CHECK_INTERVAL) => false,
-                Some(()) = hangup.recv() => true,
+                () = hangup.notified() => true,
             };
             let now = self.changed();
             if !told && (now == seen || now.iter().any(Option::is_none)) {
@@ -78,22 +91,43 @@ impl TlsFiles {
     }
 
     fn renew(&self, tls: &Tls) -> anyhow::Result<()> {
-        let (certificate, key) = self.contents()?;
-        tls.replace(&certificate, &key).with_context(|| self.name())
+        let (certificate, key, clients) = self.contents()?;
+        tls.replace_all(&certificate, &key, clients).with_context(|| self.name())
     }
 
-    fn contents(&self) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+    fn contents(&self) -> anyhow::Result<(Vec<u8>, Vec<u8>, Option<ClientCertificates>)> {
         let named = |file, name| read(file).with_context(|| format!("{name} cannot be used"));
         let [certificate, key] = self.names;
-        Ok((named(&self.certificate, certificate)?, named(&self.key, key)?))
+        let clients = self.clients.as_ref().map(ClientFiles::contents).transpose()?;
+        Ok((named(&self.certificate, certificate)?, named(&self.key, key)?, clients))
     }
 
-    fn changed(&self) -> [Option<SystemTime>; 2] {
-        [&self.certificate, &self.key].map(|file| file.metadata().ok()?.modified().ok())
+    fn changed(&self) -> Vec<Option<SystemTime>> {
+        let clients = self.clients.iter();
+        let clients = clients.flat_map(|files| files.revoked.iter().chain([&files.authorities]));
+        let files = [&self.certificate, &self.key].into_iter().chain(clients);
+        files.map(|file| file.metadata().ok()?.modified().ok()).collect()
     }
 
     fn name(&self) -> String {
         format!("{} with {}", self.certificate.display(), self.key.display())
+    }
+}
+
+impl ClientFiles {
+    fn of(section: &TlsSection) -> Option<Self> {
+        let authorities = section.client_ca.clone()?;
+        let required = section.client_auth == ClientAuthKey::Required;
+        Some(Self { authorities, revoked: section.client_crl.clone(), required })
+    }
+
+    fn contents(&self) -> anyhow::Result<ClientCertificates> {
+        let named = |file: &PathBuf, key| {
+            read(file).with_context(|| format!("{key} under [server.tls] cannot be used"))
+        };
+        let revoked = self.revoked.as_ref().map(|file| named(file, "client_crl")).transpose()?;
+        let authorities = named(&self.authorities, "client_ca")?;
+        Ok(ClientCertificates { authorities, revoked, required: self.required })
     }
 }
 

@@ -1,0 +1,228 @@
+//! Settings of authentication: tokens, identity providers, client certificates.
+
+use std::net::IpAddr;
+
+use anyhow::anyhow;
+use herald_engine::{Scopes, Visibility};
+use herald_protocol::{AgentName, TenantId};
+use herald_server::{
+    CertificateName, CertificateSettings, CertificateTenant, Jwt, JwtIssuer, JwtScopes, JwtTenant,
+    Token,
+};
+
+use crate::serve::config::{
+    CertificateNameKey, ConfigError, FileConfig, JwtSection, ScopeKey, TenantFromKey, VisibilityKey,
+};
+
+/// The callers of a server by its configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct AuthSettings {
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) jwt: Vec<JwtIssuer>,
+    pub(crate) certificates: Option<CertificateSettings>,
+    /// True if credentials are required although only API keys of the store can be used.
+    pub(crate) required: bool,
+    /// True if calls without credentials are accepted, on any address.
+    pub(crate) open: bool,
+    /// True if the server must not start unless the store has API keys.
+    pub(crate) needs_keys: bool,
+    /// The tasks that callers see, if their credential does not say.
+    pub(crate) visibility: Visibility,
+}
+
+impl AuthSettings {
+    /// The settings of standard input, whose caller is the user that started this process.
+    pub(crate) fn of_stdio() -> Self {
+        Self {
+            tokens: Vec::new(),
+            jwt: Vec::new(),
+            certificates: None,
+            required: false,
+            open: true,
+            needs_keys: false,
+            visibility: Visibility::default(),
+        }
+    }
+
+    /// The settings of the file. `lenient` opens a server without credentials to the network, which is
+    /// refused otherwise.
+    pub(crate) fn read(config: &FileConfig, ip: IpAddr, lenient: bool) -> anyhow::Result<Self> {
+        let auth = &config.auth;
+        let certificates = certificates(config)?;
+        let any = !auth.tokens.is_empty() || !auth.jwt.is_empty() || certificates.is_some();
+        let refused = |said: &str| Err(config.source.fault_at("auth.required", said).into());
+        if auth.required == Some(false) && any {
+            return refused(
+                "[auth] has tokens or other credentials, but required = false lets everyone in without \
+                 one",
+            );
+        }
+        // Without any credentials, API keys of the store are the only ones.
+        let unprotected = !any && auth.required.is_none() && !ip.is_loopback();
+        let needs_keys = unprotected && !lenient;
+        Ok(Self {
+            tokens: tokens(config),
+            jwt: issuers(config)?,
+            certificates,
+            required: auth.required == Some(true) || needs_keys,
+            open: auth.required == Some(false) || (unprotected && lenient),
+            needs_keys,
+            visibility: auth.visibility.into(),
+        })
+    }
+}
+
+/// The error for a server that other machines can reach and that has no credentials.
+pub(crate) fn no_credentials(ip: IpAddr) -> anyhow::Error {
+    anyhow!(
+        "other machines can reach {ip}, and no credentials are configured.\n\
+         Export HERALD_TOKEN, a secret of your choice, and add it to herald.toml:\n\n  \
+         [auth]\n  \
+         tokens = [{{ token = \"env:HERALD_TOKEN\", tenant = \"acme\", principal = \"ci\" }}]\n\n\
+         or create an API key with `herald key create`, \
+         or, to accept calls without credentials, set `required = false` under [auth]."
+    )
+}
+
+/// The tokens of the file.
+pub(crate) fn tokens(config: &FileConfig) -> Vec<Token> {
+    let auth = &config.auth;
+    let token = auth.tokens.iter().map(|section| Token {
+        secret: section.token.0.clone(),
+        tenant: TenantId::new(section.tenant.as_str()),
+        principal: section.principal.clone(),
+        scopes: scopes(section.scopes.as_deref()),
+        agents: agents(section.agents.as_deref()),
+        skills: section.skills.clone(),
+        visibility: section.visibility.unwrap_or(auth.visibility).into(),
+    });
+    token.collect()
+}
+
+fn issuers(config: &FileConfig) -> Result<Vec<JwtIssuer>, ConfigError> {
+    let mut issuers: Vec<JwtIssuer> = Vec::new();
+    for (index, section) in config.auth.jwt.iter().enumerate() {
+        let fault = |key: &str, said: &str| {
+            let keys = [format!("auth.jwt.{index}.{key}"), format!("auth.jwt.{key}")];
+            let whole = [format!("auth.jwt.{index}"), "auth.jwt".to_owned()];
+            config.source.fault_at_first(keys.iter().chain(&whole), format!("[auth] jwt: {said}"))
+        };
+        let issuer =
+            issuer(section, config.auth.visibility).map_err(|(key, said)| fault(key, &said))?;
+        Jwt::check(&issuer).map_err(|error| fault(error.key, &error.to_string()))?;
+        if issuers.iter().any(|earlier| earlier.issuer == issuer.issuer) {
+            return Err(fault("issuer", "the same issuer is listed twice"));
+        }
+        issuers.push(issuer);
+    }
+    Ok(issuers)
+}
+
+/// The settings of one issuer. An error names its key.
+fn issuer(
+    section: &JwtSection,
+    visibility: VisibilityKey,
+) -> Result<JwtIssuer, (&'static str, String)> {
+    let tenant = match (&section.tenant, &section.tenant_claim) {
+        (Some(tenant), None) => JwtTenant::Fixed(TenantId::new(tenant.as_str())),
+        (None, Some(claim)) => JwtTenant::Claim(claim.clone()),
+        (None, None) => {
+            let said =
+                "name the tenant of its tokens with tenant, or their claim with tenant_claim";
+            return Err(("issuer", said.to_owned()));
+        }
+        (Some(_), Some(_)) => {
+            return Err(("tenant_claim", "tenant and tenant_claim exclude each other".to_owned()));
+        }
+    };
+    let mut issuer = JwtIssuer::new(section.issuer.as_str(), "", tenant);
+    issuer.scopes = match (&section.scopes, &section.scope_claim) {
+        (Some(_), Some(_)) => {
+            return Err(("scope_claim", "scopes and scope_claim exclude each other".to_owned()));
+        }
+        (Some(given), None) => JwtScopes::Fixed(scopes(Some(given))),
+        (None, claim) => JwtScopes::Claim {
+            name: claim.clone().unwrap_or_else(|| "scope".to_owned()),
+            prefix: section.scope_prefix.clone().unwrap_or_default(),
+        },
+    };
+    issuer.audience.clone_from(&section.audience);
+    issuer.jwks_url.clone_from(&section.jwks_url);
+    issuer.typ.clone_from(&section.typ);
+    issuer.visibility = section.visibility.unwrap_or(visibility).into();
+    if let Some(algorithms) = &section.algorithms {
+        issuer.algorithms.clone_from(algorithms);
+    }
+    if let Some(claim) = &section.principal_claim {
+        issuer.principal_claim.clone_from(claim);
+    }
+    issuer.clock_skew = section.clock_skew.map_or(issuer.clock_skew, |span| span.0);
+    issuer.keep_keys = section.keep_keys.map_or(issuer.keep_keys, |span| span.0);
+    if let Some(path) = &section.ca {
+        let read = std::fs::read(path);
+        let read = read.map_err(|error| ("ca", format!("cannot read {}: {error}", path.display())));
+        issuer.roots = Some(read?);
+    }
+    Ok(issuer)
+}
+
+fn certificates(config: &FileConfig) -> Result<Option<CertificateSettings>, ConfigError> {
+    let asks = config.server.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    let Some(section) = &config.auth.certificates else {
+        if asks {
+            let said = "client_ca needs [auth.certificates], which says who the holders of the \
+                        certificates are; add tenant = \"…\" there";
+            return Err(config.source.fault_at("server.tls.client_ca", said));
+        }
+        return Ok(None);
+    };
+    let fault = |said: &str| config.source.fault_at("auth.certificates", said);
+    if !asks {
+        return Err(fault("[auth.certificates] needs client_ca under [server.tls]"));
+    }
+    let tenant = match (&section.tenant, section.tenant_from) {
+        (Some(tenant), None) => Some(CertificateTenant::Fixed(TenantId::new(tenant.as_str()))),
+        (None, Some(TenantFromKey::Organization)) => Some(CertificateTenant::Organization),
+        (None, Some(TenantFromKey::OrganizationalUnit)) => {
+            Some(CertificateTenant::OrganizationalUnit)
+        }
+        (None, None) => None,
+        (Some(_), Some(_)) => return Err(fault("tenant and tenant_from exclude each other")),
+    };
+    if tenant.is_none() && section.identities.is_empty() {
+        return Err(fault("[auth.certificates] needs tenant, tenant_from or identities"));
+    }
+    let visibility = section.visibility.unwrap_or(config.auth.visibility);
+    let identities = section.identities.iter().map(|one| Token {
+        secret: one.name.clone(),
+        tenant: TenantId::new(one.tenant.as_str()),
+        principal: one.principal.clone(),
+        scopes: scopes(one.scopes.as_deref()),
+        agents: agents(one.agents.as_deref()),
+        skills: one.skills.clone(),
+        visibility: one.visibility.unwrap_or(visibility).into(),
+    });
+    Ok(Some(CertificateSettings {
+        name: match section.name {
+            CertificateNameKey::Cn => CertificateName::CommonName,
+            CertificateNameKey::Uri => CertificateName::Uri,
+            CertificateNameKey::Dns => CertificateName::Dns,
+            CertificateNameKey::Email => CertificateName::Email,
+        },
+        identities: identities.collect(),
+        tenant,
+        scopes: scopes(section.scopes.as_deref()),
+        visibility: visibility.into(),
+    }))
+}
+
+fn scopes(keys: Option<&[ScopeKey]>) -> Scopes {
+    match keys {
+        Some(keys) => keys.iter().copied().map(Scopes::from).collect(),
+        None => Scopes::CALLER,
+    }
+}
+
+fn agents(names: Option<&[String]>) -> Option<Vec<AgentName>> {
+    names.map(|names| names.iter().map(|name| AgentName::new(name.as_str())).collect())
+}
