@@ -17,9 +17,9 @@ const ENGINE: &[&str] = &[
     "builder",
     "telemetry",
     "engine",
-    "operator",
     "operator::tasks",
     "operator::keys",
+    "operator",
     "janitor",
     "ops",
     "ops::send",
@@ -113,7 +113,6 @@ const CYCLES: &[(&str, &[&str], &str)] = &[
     (
         "engine",
         &[
-            "store::sqlite::api_keys",
             "store::sqlite::append",
             "store::sqlite::audit",
             "store::sqlite::files",

@@ -64,7 +64,7 @@ pub(crate) struct ActBuffer {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    groups: HashMap<GroupKey, Counted>,
+    groups: HashMap<GroupKey, ActCount>,
     /// The number of acts that are lost.
     dropped: u64,
 }
@@ -80,7 +80,7 @@ struct GroupKey {
 }
 
 #[derive(Debug, Clone)]
-struct Counted {
+struct ActCount {
     /// The address of all of them, or the network if they differ.
     address: Option<IpAddr>,
     /// The request of the first.
@@ -94,7 +94,7 @@ impl ActBuffer {
         let Act { actor, address, action, subject, refused, request } = act;
         let network = address.map(network);
         let key = GroupKey { actor, network, action, subject, refused };
-        lock(&self.waiting).add(key, Counted { address, request, count: 1 });
+        lock(&self.waiting).add(key, ActCount { address, request, count: 1 });
         self.wake.notify_one();
     }
 
@@ -130,7 +130,7 @@ impl ActBuffer {
 }
 
 impl Waiting {
-    fn add(&mut self, key: GroupKey, more: Counted) {
+    fn add(&mut self, key: GroupKey, more: ActCount) {
         if let Some(counted) = self.groups.get_mut(&key) {
             counted.count += more.count;
             if counted.address != more.address {
