@@ -19,7 +19,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use herald_engine::{
-    Caller, Profile, Refusal,
+    Act, Caller, Profile,
     budget::{Payer, Quota, Reservation},
     store::AuditActor,
 };
@@ -179,12 +179,11 @@ impl Exchange<'_> {
     fn record_refusal(&self, error: &Error) {
         if error.kind == ErrorKind::Unauthenticated {
             let credential = self.shared.auth.presented_kind(self.parts).into();
-            self.shared.engine.record_refusal(Refusal {
-                actor: AuditActor { credential, ..AuditActor::default() },
+            let actor = AuditActor { credential, ..AuditActor::default() };
+            self.shared.engine.record_refusal(Act {
                 address: self.ingress.client(),
-                action: "auth.refused".into(),
-                reason: error.message.as_str().into(),
                 request: Some(self.id.to_string().into()),
+                ..Act::new(actor, "auth.refused").refused(error.message.as_str())
             });
         }
     }
