@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
-use crate::{bind::respond, body::Body, refusal::Refusal};
+use crate::{body::Body, refusal::Refusal};
 
 static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 static OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
@@ -74,8 +74,9 @@ fn protect(headers: &mut HeaderMap, policy: HeaderValue) {
 /// A response with a file that an agent or a caller made, such as a part of an artifact. It is inert: browsers
 /// save it, and if one showed it, nothing in it could run, load or send anything.
 pub fn download(bytes: impl Into<Bytes>, media_type: &str, name: &str) -> Response<Body> {
-    let mut response = respond(StatusCode::OK, content_type(media_type), bytes);
+    let mut response = Response::new(Body::whole(bytes));
     let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, content_type(media_type));
     headers.insert(header::CONTENT_DISPOSITION, disposition(name));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version, header, request::Parts, 
 use crate::{
     config::Config,
     limits::{AdmissionLimit, network},
-    proxy::ForwardedUrl,
+    proxy::{ForwardedUrl, TrustedProxies, is_authority},
     refusal::Refusal,
 };
 
@@ -40,6 +40,17 @@ impl Ingress {
         match self {
             Self::InProcess => false,
             Self::Socket { bound, .. } => !bound.to_canonical().is_loopback(),
+        }
+    }
+
+    /// The same ingress, with the client that a trusted proxy names in the headers of a request.
+    pub(crate) fn resolved(self, proxies: &TrustedProxies, headers: &HeaderMap) -> Self {
+        match self {
+            Self::Socket { bound, client: peer, is_proxy: true, beyond } => {
+                let client = proxies.client(headers, peer);
+                Self::Socket { bound, client, is_proxy: true, beyond }
+            }
+            Self::Socket { is_proxy: false, .. } | Self::InProcess => self,
         }
     }
 
@@ -228,16 +239,6 @@ fn authority(parts: &Parts) -> Result<Option<&str>, Refusal> {
         (Some(target), _) => Ok(Some(target.as_str())),
         (None, host) => Ok(host),
     }
-}
-
-/// True for a host with or without a port, and without user information.
-pub(crate) fn is_authority(text: &str) -> bool {
-    // Nearly all are a plain name or an IPv4 address. To parse those as an Authority would copy them.
-    let (name, port) = text.split_once(':').unwrap_or((text, "0"));
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
-    let digits = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
-    let plain = !name.is_empty() && name.bytes().all(plain) && digits;
-    plain || (!text.contains('@') && text.parse::<Authority>().is_ok())
 }
 
 /// The host of an authority, without the port.

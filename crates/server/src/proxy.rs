@@ -5,10 +5,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, header, uri::Authority};
 use ipnet::IpNet;
-
-use crate::guard::{Ingress, is_authority};
 
 static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -49,21 +47,10 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(&peer))
     }
 
-    /// The ingress of a request, with the client that a trusted proxy names.
-    pub(crate) fn resolve(&self, headers: &HeaderMap, ingress: Ingress) -> Ingress {
-        match ingress {
-            Ingress::Socket { bound, client: peer, is_proxy: true, beyond } => {
-                let client = self.client(headers, peer);
-                Ingress::Socket { bound, client, is_proxy: true, beyond }
-            }
-            Ingress::Socket { is_proxy: false, .. } | Ingress::InProcess => ingress,
-        }
-    }
-
     /// The client of a request that came from a trusted proxy at `peer`: the last address in the list that
     /// is not a trusted proxy. If `Forwarded` and `X-Forwarded-For` name different clients, one of them was
     /// not set by the proxy, and the client is the proxy itself.
-    fn client(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
+    pub(crate) fn client(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
         let listed = values(headers, &FORWARDED_FOR).flat_map(|value| value.split(','));
         let listed = self.last_untrusted(listed.map(address));
         let standard = elements(headers).map(|element| parameter(element, "for").and_then(address));
@@ -108,6 +95,16 @@ impl<'a> ForwardedUrl<'a> {
         let host = parameter(hop, "host").filter(|host| is_authority(host));
         Self { scheme: parameter(hop, "proto").and_then(scheme), host, ..named }
     }
+}
+
+/// True for a host with or without a port, and without user information.
+pub(crate) fn is_authority(text: &str) -> bool {
+    // Nearly all are a plain name or an IPv4 address. To parse those as an Authority would copy them.
+    let (name, port) = text.split_once(':').unwrap_or((text, "0"));
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let digits = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
+    let plain = !name.is_empty() && name.bytes().all(plain) && digits;
+    plain || (!text.contains('@') && text.parse::<Authority>().is_ok())
 }
 
 /// The texts of all headers of this name.

@@ -117,7 +117,7 @@ impl Server {
     {
         async move {
             let started = Instant::now();
-            let ingress = self.shared.proxies.resolve(&parts.headers, ingress);
+            let ingress = ingress.resolved(&self.shared.proxies, &parts.headers);
             let id = Uuid::new_v4();
             let mut name = Uuid::encode_buffer();
             let name = &*id.hyphenated().encode_lower(&mut name);
