@@ -43,7 +43,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "anyhow async-trait blake3 bytes bytesize clap clap_complete herald-agents herald-api herald-client \
          herald-conformance herald-engine herald-protocol herald-server http http-body-util humantime hyper \
          hyper-util jiff opentelemetry opentelemetry-http opentelemetry-otlp \
-         opentelemetry_sdk reqwest rustix schemars serde serde_json strsim tokio tokio-util toml tracing tracing-subscriber uuid",
+         opentelemetry_sdk reqwest rustix schemars serde serde_json strsim tokio tokio-util toml tower tracing tracing-subscriber uuid",
     ),
     ("xtask", "anyhow serde serde_json"),
     ("generate", "anyhow herald-api prost prost-build protox"),

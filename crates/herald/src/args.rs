@@ -1,11 +1,14 @@
 //! Arguments of the command line, one file per family of verbs.
 
 mod agent;
+mod audit;
 mod auth;
 mod conformance;
 mod doctor;
 mod environment;
+mod key;
 mod message;
+mod operator;
 mod serve;
 mod task;
 
@@ -26,16 +29,21 @@ use crate::{
 };
 
 pub(crate) use agent::{
-    AgentArgs, Format, OutputArgs, SecretArg, TransportArg, TrustArgs, VERSIONS,
+    AgentArgs, Format, OutputArgs, SecretArg, TlsArgs, TransportArg, TrustArgs, VERSIONS,
 };
+pub(crate) use audit::{AuditCommand, AuditExport, AuditFilterArgs, AuditList, AuditVerify};
 pub(crate) use auth::{AuthCommand, AuthLogin, AuthLogout, AuthStatus, LoginArgs};
 pub(crate) use conformance::ConformanceArgs;
 pub(crate) use doctor::Doctor;
+pub(crate) use key::{KeyCommand, KeyCreate, KeyCreateSigning, KeyList};
 pub(crate) use message::{MessageArgs, PartArgs, PartSource, Send, WaitArgs};
+pub(crate) use operator::{
+    AgentCommand, OwnerArgs, PlaceArgs, ServerArgs, StatusArgs, StoreCommand, TenantCommand,
+};
 pub(crate) use serve::{A2aServer, CommonServeArgs, ListFormat, LogFormat, LogLevel, Serve};
 pub(crate) use task::{
-    PushCommand, PushCreate, PushList, PushNamed, TaskCancel, TaskCommand, TaskDownload, TaskGet,
-    TaskList, TaskSubscribe,
+    PushCommand, PushCreate, PushList, PushNamed, TaskAnswer, TaskCancel, TaskCommand,
+    TaskDownload, TaskGet, TaskList, TaskLogArgs, TaskShow, TaskSubscribe,
 };
 
 /// Serves programs, language models, coding agents and other A2A agents over A2A, stores every task
@@ -99,6 +107,31 @@ pub(crate) enum CliCommand {
     /// Log in to agents and log out again
     #[command(subcommand)]
     Auth(AuthCommand),
+
+    /// Show a server, and who you are to it
+    #[command(after_help = operator::STATUS_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
+    Status(StatusArgs),
+
+    /// Create, list and revoke the API keys of a server
+    #[command(subcommand)]
+    Key(KeyCommand),
+
+    /// Show the agents of a server
+    #[command(subcommand)]
+    Agent(AgentCommand),
+
+    /// Show the tenants of a server
+    #[command(subcommand)]
+    Tenant(TenantCommand),
+
+    /// List, verify and export the audit log of a server
+    #[command(subcommand)]
+    Audit(AuditCommand),
+
+    /// Show the store of a server
+    #[command(subcommand)]
+    Store(StoreCommand),
+
     /// Check everything that a server needs, and print a remedy for each fault
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(Doctor),
@@ -273,28 +306,47 @@ pub(crate) const MORE: [&str; 9] = [
 ];
 
 /// Flags that cannot be settings, since they select the subject of one call.
-const EXPLICIT: [&str; 20] = [
+const EXPLICIT: [&str; 36] = [
+    "action",
+    "after",
+    "agent",
     "all",
+    "all-owners",
     "artifact",
     "config",
     "count",
     "data",
     "dir",
+    "expires",
     "extended",
     "file",
+    "follow",
     "force",
+    "hash",
     "help",
     "id",
     "junit",
+    "label",
+    "limit",
     "media-type",
+    "number",
     "page-token",
+    "principal",
+    "question",
+    "server",
+    "skill",
     "stream",
     "tck",
+    "tenant",
     "text",
     "url",
     "validate",
     "version",
+    "visibility",
 ];
+
+/// Ids of flags that have the name of a setting of other verbs and are none themselves.
+const SAME_NAME: [&str; 2] = ["audit_since", "key_scope"];
 
 /// The parsed command line, and the settings of a client verb with their sources.
 #[derive(Debug)]
@@ -350,6 +402,9 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<ParsedArgs, ArgsError> {
     let mut settings = Vec::new();
     for arg in subcommand(&command, &names).get_arguments() {
         let Some(flag) = arg.get_long().filter(|flag| !EXPLICIT.contains(flag)) else { continue };
+        if SAME_NAME.contains(&arg.get_id().as_str()) {
+            continue;
+        }
         // --wait overrides a setting of --async.
         let given = given(arg.get_id().as_str()) || flag == "async" && given("wait");
         let found = layers.get(flag).map(|(value, origin)| {

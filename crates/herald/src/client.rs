@@ -4,8 +4,8 @@
 mod catalog;
 pub(crate) mod contact;
 pub(crate) mod credentials;
-mod debug_tap;
+pub(crate) mod debug_tap;
 pub(crate) mod error;
 pub(crate) mod layers;
 pub(crate) mod reference;
-mod trust;
+pub(crate) mod trust;

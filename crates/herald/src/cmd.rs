@@ -1,5 +1,7 @@
 //! Verbs of the command line, one file per family.
 
+pub(crate) mod agent;
+pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod card;
 pub(crate) mod chat;
@@ -8,7 +10,11 @@ pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 mod download;
+pub(crate) mod key;
 pub(crate) mod listen;
 pub(crate) mod send;
 pub(crate) mod serve;
+pub(crate) mod status;
+pub(crate) mod store;
 pub(crate) mod task;
+mod task_api;

@@ -1,5 +1,6 @@
 //! Command line of Herald, as a library for its two binaries.
 
+mod api;
 mod args;
 mod client;
 mod cmd;
@@ -21,7 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::{
     args::{
         ArgsError, CardCommand, Cli, CliCommand, ConfigCommand, Doctor, Format, OutputArgs,
-        ParsedArgs, Serve, Setting,
+        ParsedArgs, Serve, Setting, StoreCommand, TenantCommand,
     },
     client::{error::CliError, layers::Layers},
     cmd::doctor::CheckVerdict,
@@ -76,15 +77,27 @@ fn perform(command: CliCommand, layers: &Layers, settings: &[Setting]) -> ExitCo
             client(&args.agent.output, cmd::card::run(&command))
         }
         CliCommand::Send(args) => client(&args.agent.output, cmd::send::run(&args)),
-        CliCommand::Task(command) => {
-            client(&command.agent().output, Box::pin(cmd::task::run(&command)))
-        }
+        CliCommand::Task(command) => client(command.output(), Box::pin(cmd::task::run(&command))),
         CliCommand::Chat(args) => client(&args.agent.output, cmd::chat::run(&args)),
         CliCommand::Auth(command) => client(command.output(), Box::pin(cmd::auth::run(&command))),
         CliCommand::Listen(args) => client(&args.output, cmd::listen::run(&args)),
         CliCommand::DemoServer(args) => served("herald", Box::pin(cmd::demo::run(args))),
         CliCommand::Completion(args) => complete(args.shell),
         CliCommand::Version => printed(concat!("herald ", env!("CARGO_PKG_VERSION"), "\n")),
+        CliCommand::Status(args) => client(&args.server.output, cmd::status::run(&args)),
+        CliCommand::Key(command) => client(command.output(), cmd::key::run(&command)),
+        CliCommand::Agent(command) => client(&command.server().output, cmd::agent::run(&command)),
+        CliCommand::Tenant(command) => {
+            let TenantCommand::List(args) = &command;
+            client(&args.server.output, cmd::store::tenants(&command))
+        }
+        CliCommand::Audit(command) => {
+            call(Output::new(&command.server().output), cmd::audit::run(&command))
+        }
+        CliCommand::Store(command) => {
+            let StoreCommand::Status(args) = &command;
+            client(&args.server.output, cmd::store::run(&command))
+        }
         CliCommand::Doctor(args) => doctor(&args),
         CliCommand::Config(ConfigCommand::Show(args)) => {
             client(&args.agent.output, async { cmd::config::show(&args, layers, settings) })

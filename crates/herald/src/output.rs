@@ -1,8 +1,10 @@
 //! Output of client verbs: results on standard output as text or JSON, everything else on standard error.
 
 mod json;
+mod operator;
 mod page;
 mod plain;
+mod table;
 mod views;
 
 use std::{
@@ -17,7 +19,8 @@ use crate::{
     client::error::{CliError, CliErrorKind},
 };
 
-pub(crate) use json::pretty;
+pub(crate) use json::{line, pretty};
+pub(crate) use operator::LogColumns;
 pub(crate) use page::{DetailLevel, TextPage};
 pub(crate) use plain::{inline, is_active, lines, quoted};
 pub(crate) use views::{describe, short};
@@ -58,7 +61,7 @@ impl Output {
         more: impl FnOnce(&mut TextPage),
     ) -> Result<(), CliError> {
         let text = match self.format {
-            Format::Json if self.stream => json::line(value),
+            Format::Json if self.stream => line(value),
             Format::Json => json::document(value),
             Format::Text => {
                 let mut page = TextPage::new(self.detail);
@@ -77,8 +80,7 @@ impl Output {
             Format::Json | Format::Text if fault.kind() == CliErrorKind::OutputClosed => {}
             Format::Json => {
                 let envelope = fault.envelope();
-                let text =
-                    if self.stream { json::line(&envelope) } else { json::document(&envelope) };
+                let text = if self.stream { line(&envelope) } else { json::document(&envelope) };
                 // A closed standard output cannot be reported.
                 let _ = print(&text);
             }

@@ -99,9 +99,9 @@ const REPEATED: [&str; 14] = [
     "require_signature",
 ];
 
-/// Trusted certificates and keys, and the client certificate.
+/// Trusted certificates, and the client certificate.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct TrustArgs {
+pub(crate) struct TlsArgs {
     /// Do not check the server's certificate; for development only [default: false, certificates are
     /// checked]
     #[arg(long, value_name = "BOOL", help_heading = "Trust")]
@@ -119,6 +119,13 @@ pub(crate) struct TrustArgs {
     /// The key of the client certificate: a file in PEM [default: in the same file]
     #[arg(long, value_name = "FILE", requires = "client_cert", help_heading = "Trust")]
     pub(crate) client_key: Option<PathBuf>,
+}
+
+/// Trusted certificates and keys, and the client certificate.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TrustArgs {
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 
     /// Trusted keys for signatures of cards: a file with a JSON Web Key Set
     #[arg(long, value_name = "FILE", help_heading = "Trust")]

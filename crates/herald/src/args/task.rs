@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use herald_protocol::{Metadata, TaskState, Timestamp};
 
-use super::{AgentArgs, SecretArg, message::metadata};
+use super::{
+    AgentArgs, OutputArgs, OwnerArgs, PlaceArgs, SecretArg, ServerArgs, message::metadata,
+};
 
 /// Verbs for tasks.
 #[derive(Debug, Subcommand)]
@@ -15,9 +17,10 @@ pub(crate) enum TaskCommand {
     Get(TaskGet),
     /// List tasks, page by page
     #[command(after_help = LIST_EXAMPLES)]
-    List(TaskList),
+    List(Box<TaskList>),
     /// Cancel a task
-    Cancel(TaskCancel),
+    #[command(after_help = CANCEL_EXAMPLES)]
+    Cancel(Box<TaskCancel>),
     /// Follow a task, also one of another program
     #[command(after_help = SUBSCRIBE_EXAMPLES)]
     Subscribe(TaskSubscribe),
@@ -27,7 +30,41 @@ pub(crate) enum TaskCommand {
     /// Manage the webhooks of a task
     #[command(subcommand)]
     PushConfig(PushCommand),
+    /// Show a task of a server, with its owner and its open question
+    #[command(after_help = SHOW_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
+    Show(TaskShow),
+    /// Show the log of a task of a server: times, kinds and causes of its events
+    #[command(after_help = LOG_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
+    Log(TaskLogArgs),
+    /// Answer the open question of a task of a server
+    #[command(after_help = ANSWER_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
+    Answer(TaskAnswer),
 }
+
+const CANCEL_EXAMPLES: &str = "\
+Examples:
+  herald task cancel localhost:8000 ID              a task of yours, at its agent
+  herald task cancel ID --server https://agents.example.com    also one of another owner, with the scope admin
+  herald task cancel ID --data /srv/herald          as the user that runs the server";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  herald task show ID --data /srv/herald            as the user that runs the server
+  herald task show ID --server URL --tenant acme --principal web";
+
+const LOG_EXAMPLES: &str = "\
+Examples:
+  herald task log ID --data /srv/herald             every event, with its time and its cause
+  herald task log ID --follow                       until the task has ended
+  herald task log ID --after 40 -o json             the events after the fortieth, with their content";
+
+const ANSWER_EXAMPLES: &str = "\
+Examples:
+  herald task show ID                               shows the question, its id and its choices
+  herald task answer ID --question MESSAGE allow
+  herald task answer ID --question MESSAGE --text \"Use the staging database\"
+
+If another question is open by now, the answer is refused, so that it cannot allow what you did not read.";
 
 const GET_EXAMPLES: &str = "\
 Examples:
@@ -40,7 +77,8 @@ Examples:
   herald task list localhost:8000 --status working
   herald task list localhost:8000 --context-id ID --all
   herald task list localhost:8000 --page-size 20 --page-token TOKEN
-  herald task list localhost:8000 --all --stream -o json    one task per line";
+  herald task list localhost:8000 --all --stream -o json    one task per line
+  herald task list --data /srv/herald --all-owners          the tasks of every owner of a server";
 
 const SUBSCRIBE_EXAMPLES: &str = "\
 Examples:
@@ -116,8 +154,77 @@ pub(crate) struct TaskList {
     #[arg(long)]
     pub(crate) artifacts: bool,
 
+    /// With --server or --data: the tasks of every owner, for administrators
+    #[arg(long, help_heading = "Server")]
+    pub(crate) all_owners: bool,
+
+    #[command(flatten)]
+    pub(crate) owner: OwnerArgs,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskShow {
+    /// The task's id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+
+    #[command(flatten)]
+    pub(crate) owner: OwnerArgs,
+
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskLogArgs {
+    /// The task's id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+
+    /// Only events after this number
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) after: Option<u64>,
+
+    /// Print further events when they are there, until the task has ended
+    #[arg(long)]
+    pub(crate) follow: bool,
+
+    #[command(flatten)]
+    pub(crate) owner: OwnerArgs,
+
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskAnswer {
+    /// The task's id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+
+    /// The id of the choice
+    #[arg(value_name = "CHOICE", required_unless_present = "text")]
+    pub(crate) choice: Option<String>,
+
+    /// The id of the question that you read
+    #[arg(long, value_name = "MESSAGE")]
+    pub(crate) question: String,
+
+    /// An answer in words, instead of a choice or beside it
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) owner: OwnerArgs,
+
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -128,6 +235,12 @@ pub(crate) struct TaskCancel {
     /// Metadata of the request, as a JSON object
     #[arg(long, value_name = "JSON", value_parser = metadata)]
     pub(crate) metadata: Option<Metadata>,
+
+    #[command(flatten)]
+    pub(crate) owner: OwnerArgs,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
 
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
@@ -239,17 +352,22 @@ pub(crate) struct PushList {
 }
 
 impl TaskCommand {
-    /// The arguments that all of them have.
-    pub(crate) fn agent(&self) -> &AgentArgs {
+    /// The output arguments, which all of them have.
+    pub(crate) fn output(&self) -> &OutputArgs {
         match self {
-            Self::Get(args) => &args.agent,
-            Self::List(args) => &args.agent,
-            Self::Cancel(args) => &args.agent,
-            Self::Subscribe(args) => &args.agent,
-            Self::Download(args) => &args.agent,
-            Self::PushConfig(PushCommand::Create(args)) => &args.agent,
-            Self::PushConfig(PushCommand::Get(args) | PushCommand::Delete(args)) => &args.agent,
-            Self::PushConfig(PushCommand::List(args)) => &args.agent,
+            Self::Get(args) => &args.agent.output,
+            Self::List(args) => &args.agent.output,
+            Self::Cancel(args) => &args.agent.output,
+            Self::Subscribe(args) => &args.agent.output,
+            Self::Download(args) => &args.agent.output,
+            Self::PushConfig(PushCommand::Create(args)) => &args.agent.output,
+            Self::PushConfig(PushCommand::Get(args) | PushCommand::Delete(args)) => {
+                &args.agent.output
+            }
+            Self::PushConfig(PushCommand::List(args)) => &args.agent.output,
+            Self::Show(args) => &args.server.output,
+            Self::Log(args) => &args.server.output,
+            Self::Answer(args) => &args.server.output,
         }
     }
 }

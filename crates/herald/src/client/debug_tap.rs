@@ -26,7 +26,7 @@ const HIDDEN_MEMBERS: [&str; 8] = [
 ];
 
 /// Prints requests and responses to standard error.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct DebugTap {
     secrets: Secrets,
 }

@@ -35,6 +35,17 @@ pub(crate) fn places(reference: &str) -> Result<Vec<Source>, CliError> {
     }
 }
 
+/// A host or a URL as a URL. A bare host of this machine means http.
+pub(crate) fn with_scheme(text: &str) -> Result<String, &'static str> {
+    match text.split_once("://") {
+        Some(("http" | "https", _)) => Ok(text.to_owned()),
+        Some(_) => Err("use http or https"),
+        None if text.is_empty() => Err("it is empty"),
+        None if is_loopback(text) => Ok(format!("http://{text}")),
+        None => Ok(format!("https://{text}")),
+    }
+}
+
 /// The prefix of a program that is an agent.
 pub(crate) const PROGRAM: &str = "stdio:";
 

@@ -3,25 +3,35 @@
 use std::{io::Read, path::Path};
 
 use herald_client::{CardKeys, ClientBuilder, Credential};
+use reqwest::{Certificate, Identity};
 
-use crate::{args::TrustArgs, client::error::CliError};
+use crate::{
+    args::{TlsArgs, TrustArgs},
+    client::error::CliError,
+};
 
 /// The most bytes of a file.
 const LARGEST: u64 = 1 << 20;
 
-/// Trusted authorities and keys, and the client certificate.
-#[derive(Debug)]
-pub(crate) struct TrustSettings {
+/// Trusted authorities, and the client certificate.
+#[derive(Debug, Default)]
+pub(crate) struct TlsTrust {
     accepts_any_certificate: bool,
     root: Option<String>,
     /// The chain and the key of the client certificate.
     own: Option<(String, String)>,
+}
+
+/// Trusted authorities and keys, and the client certificate.
+#[derive(Debug)]
+pub(crate) struct TrustSettings {
+    tls: TlsTrust,
     keys: CardKeys,
     signed: bool,
 }
 
-impl TrustSettings {
-    pub(crate) fn read(args: &TrustArgs) -> Result<Self, CliError> {
+impl TlsTrust {
+    pub(crate) fn read(args: &TlsArgs) -> Result<Self, CliError> {
         let own = match &args.client_cert {
             Some(chain) => {
                 let chain = file(chain)?;
@@ -30,6 +40,47 @@ impl TrustSettings {
             }
             None => None,
         };
+        let root = args.ca_cert.as_deref().map(file).transpose()?;
+        let accepts_any_certificate = args.insecure == Some(true);
+        Ok(Self { accepts_any_certificate, root, own })
+    }
+
+    /// Trust in every certificate, for a server of this machine.
+    pub(crate) fn any() -> Self {
+        Self { accepts_any_certificate: true, ..Self::default() }
+    }
+
+    /// True if certificates are not checked.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.accepts_any_certificate
+    }
+
+    /// Connections with this trust.
+    pub(crate) fn connections(
+        &self,
+        mut builder: reqwest::ClientBuilder,
+    ) -> Result<reqwest::ClientBuilder, CliError> {
+        builder = builder.tls_danger_accept_invalid_certs(self.accepts_any_certificate);
+        if let Some(root) = &self.root {
+            let roots = Certificate::from_pem_bundle(root.as_bytes()).unwrap_or_default();
+            if roots.is_empty() {
+                return Err(CliError::usage("the file of --ca-cert has no certificate in PEM"));
+            }
+            builder = builder.tls_certs_merge(roots);
+        }
+        if let Some((chain, key)) = &self.own {
+            let own = Identity::from_pem(format!("{chain}\n{key}").as_bytes());
+            builder = builder.identity(own.map_err(|_| {
+                CliError::usage("the client certificate and its key cannot be used")
+                    .hint("give both in PEM with --client-cert and --client-key")
+            })?);
+        }
+        Ok(builder)
+    }
+}
+
+impl TrustSettings {
+    pub(crate) fn read(args: &TrustArgs) -> Result<Self, CliError> {
         let unusable = |error: herald_client::Error| CliError::usage(error.to_string());
         let mut keys = CardKeys::new();
         if let Some(path) = &args.card_keys {
@@ -38,30 +89,28 @@ impl TrustSettings {
         for origin in &args.card_keys_from {
             keys = keys.fetched_from(origin).map_err(unusable)?;
         }
-        let root = args.ca_cert.as_deref().map(file).transpose()?;
         let signed = args.require_signature == Some(true);
-        let accepts_any_certificate = args.insecure == Some(true);
-        Ok(Self { accepts_any_certificate, root, own, keys, signed })
+        Ok(Self { tls: TlsTrust::read(&args.tls)?, keys, signed })
     }
 
     /// True if certificates are not checked.
     pub(crate) fn is_blind(&self) -> bool {
-        self.accepts_any_certificate
+        self.tls.is_blind()
     }
 
     /// True if there is a client certificate.
     pub(crate) fn has_certificate(&self) -> bool {
-        self.own.is_some()
+        self.tls.own.is_some()
     }
 
     pub(crate) fn apply(&self, mut builder: ClientBuilder) -> ClientBuilder {
-        if self.accepts_any_certificate {
+        if self.tls.accepts_any_certificate {
             builder = builder.danger_accept_any_certificate();
         }
-        if let Some(root) = &self.root {
+        if let Some(root) = &self.tls.root {
             builder = builder.root_certificate(root.as_str());
         }
-        if let Some((chain, key)) = &self.own {
+        if let Some((chain, key)) = &self.tls.own {
             builder = builder.credential(Credential::certificate(chain, key));
         }
         if self.signed {

@@ -11,11 +11,12 @@ use serde::Serialize;
 use super::{
     download,
     send::{finish, is_settled, poll, report, watch},
+    task_api,
 };
 use crate::{
     args::{
-        PushCommand, PushCreate, PushList, PushNamed, TaskCancel, TaskCommand, TaskGet, TaskList,
-        TaskSubscribe,
+        OwnerArgs, PushCommand, PushCreate, PushList, PushNamed, TaskCancel, TaskCommand, TaskGet,
+        TaskList, TaskSubscribe,
     },
     client::{
         contact::{Contact, subject},
@@ -33,7 +34,9 @@ const MOST_HELD: usize = 256 << 20;
 pub(crate) async fn run(command: &TaskCommand) -> Result<(), CliError> {
     match command {
         TaskCommand::Get(args) => get(args).await,
+        TaskCommand::List(args) if args.place.is_given() => task_api::list(args).await,
         TaskCommand::List(args) => list(args).await,
+        TaskCommand::Cancel(args) if args.place.is_given() => task_api::cancel(args).await,
         TaskCommand::Cancel(args) => cancel(args).await,
         TaskCommand::Subscribe(args) => subscribe(args).await,
         TaskCommand::Download(args) => download::run(args).await,
@@ -41,6 +44,9 @@ pub(crate) async fn run(command: &TaskCommand) -> Result<(), CliError> {
         TaskCommand::PushConfig(PushCommand::Get(args)) => push_get(args).await,
         TaskCommand::PushConfig(PushCommand::List(args)) => push_list(args).await,
         TaskCommand::PushConfig(PushCommand::Delete(args)) => push_delete(args).await,
+        TaskCommand::Show(args) => task_api::show(args).await,
+        TaskCommand::Log(args) => task_api::log(args).await,
+        TaskCommand::Answer(args) => task_api::answer(args).await,
     }
 }
 
@@ -66,6 +72,7 @@ async fn get(args: &TaskGet) -> Result<(), CliError> {
 }
 
 async fn list(args: &TaskList) -> Result<(), CliError> {
+    only_for_servers(args.all_owners, &args.owner)?;
     let mut contact = Contact::new(&args.agent, args.reference.as_deref())?;
     contact.out.history |= args.history.is_some();
     let query = ListTasks {
@@ -106,6 +113,7 @@ async fn list(args: &TaskList) -> Result<(), CliError> {
 }
 
 async fn cancel(args: &TaskCancel) -> Result<(), CliError> {
+    only_for_servers(false, &args.owner)?;
     let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact
@@ -128,6 +136,15 @@ async fn cancel(args: &TaskCancel) -> Result<(), CliError> {
             contact.out.show(&canceled)
         })
         .await
+}
+
+/// An error if a call to an agent has flags of a server.
+fn only_for_servers(all_owners: bool, owner: &OwnerArgs) -> Result<(), CliError> {
+    if !all_owners && owner.tenant.is_none() && owner.principal.is_none() {
+        return Ok(());
+    }
+    let text = "--all-owners, --tenant and --principal look for tasks of other owners on a server";
+    Err(CliError::usage(text).hint("name the server with --server URL or --data DIR"))
 }
 
 async fn subscribe(args: &TaskSubscribe) -> Result<(), CliError> {

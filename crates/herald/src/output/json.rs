@@ -64,7 +64,7 @@ fn indent(json: &str) -> String {
 }
 
 /// One line.
-pub(super) fn line(value: &(impl Serialize + ?Sized)) -> String {
+pub(crate) fn line(value: &(impl Serialize + ?Sized)) -> String {
     finish(&serde_json::to_string(value).expect("our types can be written as JSON"))
 }
 

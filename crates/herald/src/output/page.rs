@@ -53,6 +53,11 @@ impl TextPage {
         self.text.push('\n');
     }
 
+    /// A table, whose cells are escaped already.
+    pub(crate) fn table(&mut self, table: &str) {
+        self.text.push_str(table);
+    }
+
     /// An empty line between two entries of a list.
     pub(crate) fn gap(&mut self) {
         self.text.push('\n');

@@ -31,6 +31,7 @@ mod cli_agent;
 mod cli_auth;
 mod cli_card;
 mod cli_hostile;
+mod cli_operator;
 mod cli_output;
 mod cli_send;
 mod cli_settings;
