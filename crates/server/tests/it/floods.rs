@@ -305,3 +305,43 @@ async fn requests_that_are_sent_at_once_are_not_answered_at_once() {
         }
     }
 }
+
+/// The number of open connections.
+async fn connections(hub: &Hub) -> f64 {
+    let text = String::from_utf8(hub.call(Call::get("/metrics")).await.body).unwrap();
+    let line = text.lines().find(|line| line.starts_with("herald_connections_open")).unwrap();
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_flood_from_one_address_leaves_the_others_alone() {
+    let limits = Limits { connections_per_address: Some(32), ..Limits::default() };
+    let timeouts = Timeouts { head: Duration::from_secs(2), ..Timeouts::default() };
+    let hub = Hub::with(Config { limits, timeouts, ..Config::default() }).await;
+    let slow_body = "POST /a2a/jsonrpc HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n\
+                     Content-Type: application/json\r\nContent-Length: 4000000\r\n\r\n{";
+    let starts = ["", "GET / HTTP/1.1\r\nX-Slow: ", slow_body];
+    let mut open = Vec::new();
+    for number in 0..300 {
+        let mut stream = connect_from(2, hub.address).await;
+        // One beyond the limits may be closed by now.
+        let _ = stream.write_all(starts[number % 3].as_bytes()).await;
+        open.push(stream);
+        if number % 10 == 0 {
+            let answer = hub.call(Call::rpc("SendMessage", &message("hello"))).await;
+            assert_eq!(answer.status(), 200);
+            assert_eq!(hub.call(Call::get("/healthz")).await.status(), 200);
+        }
+    }
+    let most = connections(&hub).await;
+    assert!(most <= 32.0 + 8.0 + 2.0, "{most} connections are open");
+    // The silent ones and those with slow headers are closed, without any input of theirs.
+    let mut closed = 0;
+    for (number, stream) in open.iter_mut().enumerate() {
+        if number % 3 < 2 {
+            let read = timeout(SOON, stream.read(&mut [0; 1024])).await.expect("it is closed");
+            closed += usize::from(!matches!(read, Ok(1..)));
+        }
+    }
+    assert!(closed > 190, "{closed} of 200");
+}
