@@ -149,30 +149,6 @@ const CYCLES: &[(&str, &[&str], &str)] = &[
         &["open::read", "open::writer"],
         "a value is read into the writer's text, and the writer takes values that were read",
     ),
-    (
-        "server",
-        &[
-            "bind",
-            "bind::call",
-            "bind::cursor",
-            "bind::events",
-            "bind::frames",
-            "bind::grpc",
-            "bind::jsonrpc",
-            "bind::rest",
-            "bind::session",
-            "bind::sse",
-            "bind::ws",
-            "builder",
-            "card",
-            "health",
-            "metrics",
-            "page",
-            "resource",
-            "server",
-        ],
-        "the server passes requests to the bindings, which read the state that it shares",
-    ),
 ];
 
 /// The modules of a crate and what each imports.

@@ -27,18 +27,18 @@ use herald_protocol::{
     AgentName, Dialect, Error, ErrorKind, Operation, TraceContext, Version,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER, extensions},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts};
 use tokio::time::Instant;
 use tracing::Span;
 use uuid::Uuid;
 
 use crate::{
-    body::Body,
+    binding::Binding,
     guard::Ingress,
     limits::{self, UnreadBody},
     proxy::ForwardedUrl,
     routes::RESOURCE_METADATA,
-    server::Shared,
+    shared::Shared,
 };
 
 /// Parsed header names: a lookup by text would validate the text each time.
@@ -67,31 +67,6 @@ pub(crate) struct Exchange<'a> {
     has_parent: bool,
     /// The span of the request.
     span: Option<TraceContext>,
-}
-
-/// The binding of a call, as metrics and spans name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Binding {
-    JsonRpc,
-    Rest,
-    Grpc,
-    WebSocket,
-    Stdio,
-}
-
-impl Binding {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::JsonRpc, Self::Rest, Self::Grpc, Self::WebSocket, Self::Stdio];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::JsonRpc => "jsonrpc",
-            Self::Rest => "rest",
-            Self::Grpc => "grpc",
-            Self::WebSocket => "websocket",
-            Self::Stdio => "stdio",
-        }
-    }
 }
 
 impl<'a> Exchange<'a> {
@@ -309,21 +284,6 @@ pub(crate) fn query<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
     let pairs = parts.uri.query()?.split('&');
     let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
-}
-
-/// The media type of JSON-RPC.
-pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
-
-/// A response with a body of this type.
-pub(crate) fn respond(
-    status: StatusCode,
-    content_type: HeaderValue,
-    body: impl Into<Bytes>,
-) -> Response<Body> {
-    let mut response = Response::new(Body::whole(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    response
 }
 
 pub(crate) fn too_many() -> Error {

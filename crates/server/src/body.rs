@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use herald_engine::store::Owner;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::{
@@ -97,6 +97,21 @@ impl Body {
             }
         })
     }
+}
+
+/// The media type of JSON.
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A response with a body of this type.
+pub(crate) fn respond(
+    status: StatusCode,
+    content_type: HeaderValue,
+    body: impl Into<Bytes>,
+) -> Response<Body> {
+    let mut response = Response::new(Body::whole(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
 }
 
 impl http_body::Body for Body {

@@ -17,7 +17,8 @@ use crate::{
     limits::KeyedLimit,
     metrics::Metrics,
     proxy::TrustedProxies,
-    server::{Server, Shared},
+    server::Server,
+    shared::Shared,
     signing::{CardSigner, KEY_SET},
     tls::Tls,
 };
@@ -76,12 +77,23 @@ pub enum ServerBuildError {
     Limit(&'static str, usize),
 }
 
-impl ServerBuilder {
-    pub(crate) fn new(engine: Engine) -> Self {
+impl Server {
+    /// A builder of a server for this engine.
+    pub fn builder(engine: Engine) -> ServerBuilder {
         let config = Config::default();
-        Self { engine, config, auth: Vec::new(), tls: None, operator: None }
+        ServerBuilder { engine, config, auth: Vec::new(), tls: None, operator: None }
     }
 
+    /// Replaces the tokens of the configuration while the server runs. A token that is no longer there, or
+    /// that has other permissions, is revoked, and its streams end. Returns the numbers of new and of
+    /// revoked tokens.
+    pub fn replace_tokens(&self, tokens: &[Token]) -> Result<(usize, usize), ServerBuildError> {
+        check_tokens(tokens)?;
+        Ok(self.shared.auth.replace_tokens(tokens))
+    }
+}
+
+impl ServerBuilder {
     /// Sets the configuration.
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {

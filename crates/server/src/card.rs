@@ -10,10 +10,11 @@ use http::{HeaderValue, Response, StatusCode, Uri, header, request::Parts};
 
 use crate::{
     auth::Scheme,
-    bind::{Exchange, JSON, grpc::AGENTS, respond},
-    body::Body,
+    bind::Exchange,
+    binding::AGENTS,
+    body::{Body, JSON, respond},
     config::CardInterface,
-    server::Shared,
+    shared::Shared,
 };
 
 /// Names our WebSocket binding, which docs/websocket.md describes. A change that breaks clients needs

@@ -265,7 +265,7 @@ impl ListenerState {
         self.run(self.http1.serve_connection(socket, service).with_upgrades(), &state).await;
         let upgrade = lock(&pending).take();
         if let Some(upgrade) = upgrade {
-            let serve = Box::pin(upgrade.serve(&self.server, &self.finish, &state));
+            let serve = Box::pin(upgrade.serve(&self.server.shared, &self.finish, &state));
             self.abort.run_until_cancelled(serve).await;
         }
     }

@@ -9,11 +9,9 @@ use http::{HeaderValue, Response, StatusCode, header};
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
-    bind::respond,
-    body::Body,
+    body::{Body, respond},
     refusal::Refusal,
     routes::{self, RouteTarget},
-    server::Shared,
 };
 
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -58,8 +56,8 @@ impl ReadinessCache {
 }
 
 /// The readiness answer: the store takes writes, and the server does not shut down.
-pub(crate) async fn ready(shared: &Shared) -> Response<Body> {
-    fresh(match shared.readiness.check(&shared.engine).await {
+pub(crate) async fn ready(cache: &ReadinessCache, engine: &Engine) -> Response<Body> {
+    fresh(match cache.check(engine).await {
         Ok(()) => respond(StatusCode::OK, PLAIN_TEXT, "ready\n"),
         Err(error) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.message).into_response(),
     })

@@ -8,6 +8,7 @@
 mod activity;
 pub mod auth;
 mod bind;
+mod binding;
 mod body;
 mod browser;
 mod builder;
@@ -27,6 +28,7 @@ mod resource;
 mod routes;
 mod serve;
 mod server;
+mod shared;
 pub mod signing;
 mod socket;
 pub mod tls;

@@ -5,7 +5,11 @@ use std::fmt::Write;
 use herald_engine::Profile;
 use http::{HeaderValue, Response, StatusCode};
 
-use crate::{bind::respond, body::Body, browser, server::Shared};
+use crate::{
+    body::{Body, respond},
+    browser,
+    shared::Shared,
+};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:3rem auto;\
 padding:0 1rem;color:#1b1b1b;background:#fff}pre{background:#f4f4f4;padding:1rem;overflow:auto}\

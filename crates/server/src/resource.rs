@@ -5,8 +5,8 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
 use crate::{
-    bind::{Exchange, JSON, respond},
-    body::Body,
+    bind::Exchange,
+    body::{Body, JSON, respond},
 };
 
 #[derive(Serialize)]

@@ -9,35 +9,28 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{Engine, Profile, budget::MemoryBudget, store::Owner};
+use herald_engine::Profile;
 use herald_protocol::{AgentCard, AgentName, dialect::EntryPoint};
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts,
 };
-use tokio::{sync::Semaphore, time::Instant};
-use tracing::{Span, field::Empty};
+use tokio::time::Instant;
+use tracing::Span;
 use uuid::Uuid;
 
 use crate::{
-    auth::Chain,
-    bind::{Binding, Exchange, events, grpc, jsonrpc, rest, ws},
+    bind::{Exchange, events, grpc, jsonrpc, rest, ws},
+    binding::Binding,
     body::Body,
-    browser,
-    builder::{ServerBuildError, ServerBuilder, check_tokens},
-    card,
-    config::{Config, Token},
-    cors,
-    guard::{Guard, Ingress, has_transfer_coding},
-    health::{self, ReadinessCache},
-    limits::KeyedLimit,
-    metrics::{self, Metrics},
+    browser, card, cors,
+    guard::{Ingress, has_transfer_coding},
+    health,
+    metrics::scrape,
     page,
-    proxy::TrustedProxies,
     refusal::Refusal,
     resource,
     routes::{self, Mount, RouteTarget},
-    signing::CardSigner,
-    tls::Tls,
+    shared::Shared,
     trace,
 };
 
@@ -53,36 +46,7 @@ pub struct Server {
     pub(crate) shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) engine: Engine,
-    pub(crate) config: Config,
-    pub(crate) auth: Chain,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) guard: Guard,
-    pub(crate) streams: KeyedLimit<Owner>,
-    pub(crate) metrics: Metrics,
-    pub(crate) readiness: ReadinessCache,
-    /// Permits for the bytes of WebSocket messages that are being received.
-    pub(crate) bodies: Semaphore,
-    /// Memory budget of large responses that are being sent.
-    pub(crate) responses: Arc<MemoryBudget>,
-    /// The proxies whose forwarding headers count.
-    pub(crate) proxies: TrustedProxies,
-    /// The signer of cards, if there is a key.
-    pub(crate) signer: Option<CardSigner>,
-    /// The public URL without a slash at its end.
-    pub(crate) public_url: Option<String>,
-    /// The time of the start, which is the time of the last change of the cards.
-    pub(crate) started: HeaderValue,
-}
-
 impl Server {
-    /// Starts a builder.
-    pub fn builder(engine: Engine) -> ServerBuilder {
-        ServerBuilder::new(engine)
-    }
-
     /// A curl command that calls the default agent of a server at `base`, such as
     /// `http://127.0.0.1:8000`.
     pub fn curl(&self, base: &str) -> String {
@@ -93,14 +57,6 @@ impl Server {
     pub fn card(&self, url: &str) -> AgentCard {
         let profile = self.shared.engine.profile(None).expect("an engine has its default agent");
         card::build(&self.shared, &profile, None, url)
-    }
-
-    /// Replaces the tokens of the configuration while the server runs. A token that is no longer there, or
-    /// that has other permissions, is revoked, and its streams end. Returns the numbers of new and of
-    /// revoked tokens.
-    pub fn replace_tokens(&self, tokens: &[Token]) -> Result<(usize, usize), ServerBuildError> {
-        check_tokens(tokens)?;
-        Ok(self.shared.auth.replace_tokens(tokens))
     }
 
     /// Handles one request. Its two parts are separate, because a future that takes it apart keeps space for
@@ -121,7 +77,7 @@ impl Server {
             let id = Uuid::new_v4();
             let mut name = Uuid::encode_buffer();
             let name = &*id.hyphenated().encode_lower(&mut name);
-            let span = self.span(&parts, name);
+            let span = self.shared.span(&parts, name);
             let dispatched = pin!(self.shared.dispatch(id, &parts, body, ingress));
             let answer = within(&span, dispatched).await;
             let mut response = answer.unwrap_or_else(Refusal::into_response);
@@ -148,33 +104,6 @@ impl Server {
             }
             response
         }
-    }
-
-    /// The span of a request. The fields cost a good part of a small request, so without an exporter the
-    /// span has the id alone: the caller has it too, and log lines carry their own fields.
-    pub(crate) fn span(&self, parts: &Parts, id: &str) -> Span {
-        if !self.shared.engine.has_spans() {
-            return tracing::error_span!("request", %id);
-        }
-        tracing::error_span!(
-            "request",
-            %id,
-            method = %parts.method,
-            path = parts.uri.path(),
-            agent = Empty,
-            tenant = Empty,
-            operation = Empty,
-            version = Empty,
-            binding = Empty,
-            task = Empty,
-            context = Empty,
-            seq = Empty,
-            status = Empty,
-            error = Empty,
-            failed = Empty,
-            trace = Empty,
-            parent = Empty,
-        )
     }
 }
 
@@ -242,7 +171,7 @@ impl Shared {
                 RouteTarget::Live => return check_read(&parts.method).map(|()| health::live()),
                 RouteTarget::Ready => {
                     check_read(&parts.method)?;
-                    return Ok(Box::pin(health::ready(self)).await);
+                    return Ok(Box::pin(health::ready(&self.readiness, &self.engine)).await);
                 }
                 RouteTarget::Root
                 | RouteTarget::JsonRpc(_)
@@ -258,7 +187,7 @@ impl Shared {
             let host = self.guard.host(parts, ingress)?;
             if matched.target == RouteTarget::Metrics {
                 check_read(&parts.method)?;
-                return Ok(Box::pin(metrics::answer(self, parts, ingress)).await);
+                return Ok(Box::pin(scrape::answer(self, parts, ingress)).await);
             }
             let agent = matched.agent.map(AgentName::from);
             let binding = match matched.target {
@@ -361,17 +290,6 @@ impl Shared {
         let others = others.iter().map(|one| (&**one, card::base(&server, Some(&one.name))));
         let base = card::base(&server, exchange.agent.as_ref());
         page::answer(self, profile, &base, &others.collect::<Vec<_>>())
-    }
-
-    /// A curl command that calls the agent whose endpoints are below `base`.
-    pub(crate) fn curl(&self, base: &str) -> String {
-        let credentials =
-            if self.auth.is_open() { "" } else { " -H \"Authorization: Bearer $HERALD_TOKEN\"" };
-        format!(
-            "curl -s {base}/a2a/jsonrpc -H 'A2A-Version: 1.0' -H 'Content-Type: application/json'\
-             {credentials} -d '{}'",
-            r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hello"}]}}}"#
-        )
     }
 }
 

@@ -10,7 +10,7 @@ use herald_protocol::{
 };
 
 use crate::{
-    bind::{Exchange, IDEMPOTENCY_KEY, cursor, grpc, too_many},
+    bind::{Exchange, IDEMPOTENCY_KEY, cursor, grpc::framing, too_many},
     card,
     limits::KeyedPermit,
 };
@@ -211,7 +211,7 @@ impl CallReply {
                 service.encode_card(card::extended(exchange, *described))
             }
         };
-        exchange.hold(grpc::framed(message), caller).map(EncodedReply::Whole)
+        exchange.hold(framing::framed(message), caller).map(EncodedReply::Whole)
     }
 }
 

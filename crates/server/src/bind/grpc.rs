@@ -4,6 +4,7 @@
 //! message or a stream of the log, like server-sent events. The framing is five bytes before each
 //! message and a status after the last one.
 
+pub(crate) mod framing;
 mod health;
 mod reflection;
 
@@ -22,19 +23,22 @@ use http::{
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
+use self::framing::{PREFIX, frame};
+
 use crate::{
     bind::{
-        Binding, Exchange,
+        Exchange,
         call::EncodedReply,
         cursor,
         frames::{FrameStream, FrameWriter, StreamFrame},
         stream::{EventBody, FrameBuffer},
     },
+    binding::{AGENTS, Binding},
     body::Body,
     guard::Ingress,
     limits::{KeyedPermit, UnreadBody},
     refusal::Refusal,
-    server::Shared,
+    shared::Shared,
     trace,
 };
 
@@ -49,11 +53,6 @@ const DEADLINE_EXCEEDED: i32 = 4;
 const NOT_FOUND: i32 = 5;
 const UNIMPLEMENTED: i32 = 12;
 const UNAVAILABLE: i32 = 14;
-
-/// Bytes before each message: the compression flag and the length.
-const PREFIX: usize = 5;
-/// Prefix of a tenant that names an agent, because gRPC has no paths for that.
-pub(crate) const AGENTS: &str = "agents/";
 
 /// Why a call failed.
 enum GrpcFailure {
@@ -297,26 +296,6 @@ fn unframe(mut body: Bytes) -> Result<Bytes, GrpcFailure> {
     }
 }
 
-/// Appends a message with its prefix. No message comes near the largest length of the prefix.
-fn frame(out: &mut Vec<u8>, message: &[u8]) {
-    out.reserve(PREFIX + message.len());
-    out.push(0);
-    out.extend_from_slice(&u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
-    out.extend_from_slice(message);
-}
-
-/// The body of a response with one message, in the message's own buffer.
-pub(crate) fn framed(mut message: Vec<u8>) -> Vec<u8> {
-    let length = message.len();
-    message.reserve_exact(PREFIX);
-    message.resize(length + PREFIX, 0);
-    message.copy_within(..length, PREFIX);
-    let length = u32::try_from(length).unwrap_or(u32::MAX);
-    message[1..PREFIX].copy_from_slice(&length.to_be_bytes());
-    message[0] = 0;
-    message
-}
-
 fn respond(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -384,7 +363,7 @@ impl FrameWriter for GrpcWriter {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{framing::framed, *};
 
     #[test]
     fn timeouts_are_a_number_and_a_unit() {

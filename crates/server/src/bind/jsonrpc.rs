@@ -11,13 +11,12 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
     bind::{
-        Exchange, JSON,
+        Exchange,
         call::EncodedReply,
         frames::FrameStream,
-        respond,
         sse::{self, FrameEnvelope},
     },
-    body::Body,
+    body::{Body, JSON, respond},
     guard,
     limits::UnreadBody,
     refusal::Refusal,

@@ -10,13 +10,13 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
     bind::{
-        Exchange, JSON,
+        Exchange,
         call::EncodedReply,
         frames::FrameStream,
-        jsonrpc, respond,
+        jsonrpc,
         sse::{self, FrameEnvelope},
     },
-    body::Body,
+    body::{Body, JSON, respond},
     guard,
     limits::UnreadBody,
     refusal::Refusal,

@@ -32,15 +32,16 @@ use uuid::Uuid;
 
 use crate::{
     bind::{
-        Binding, Exchange, IDEMPOTENCY_KEY,
+        Exchange, IDEMPOTENCY_KEY,
         call::EncodedReply,
         frames::{FrameStream, FrameWriter, StreamFrame},
         jsonrpc::{JsonRpcFailure, decode},
         query,
     },
+    binding::Binding,
     guard::Ingress,
     limits,
-    server::Server,
+    shared::Shared,
     trace,
 };
 
@@ -94,7 +95,7 @@ pub(crate) struct OutputMessage {
 /// The state that all calls of a session share.
 #[derive(Debug)]
 struct SessionShared {
-    server: Server,
+    server: Arc<Shared>,
     /// The head of the request that opened the session, with credentials and version.
     parts: Parts,
     agent: Option<AgentName>,
@@ -138,7 +139,7 @@ struct SessionCall {
 impl Session {
     /// A session that was opened by this request, at this agent's endpoint.
     pub(crate) fn new(
-        server: Server,
+        server: Arc<Shared>,
         parts: Parts,
         agent: Option<AgentName>,
         binding: Binding,
@@ -146,13 +147,13 @@ impl Session {
         payer: Payer,
     ) -> (Self, SessionOutput) {
         let (messages, waiting) = mpsc::channel(BUFFER_MESSAGES);
-        let at_once = server.shared.config.limits.requests_per_connection as usize;
+        let at_once = server.config.limits.requests_per_connection as usize;
         let open = OpenCalls { calls: HashMap::new(), since: Instant::now() };
         let open = Arc::new(Mutex::new(open));
-        let min_queued = server.shared.config.limits.body.min(u32::MAX as usize) / QUEUE_CALLS;
+        let min_queued = server.config.limits.body.min(u32::MAX as usize) / QUEUE_CALLS;
         let min_queued = min_queued.max(1);
-        let responses = server.shared.responses.quota(payer.clone());
-        let requests = server.shared.engine.requests().quota(payer);
+        let responses = server.responses.quota(payer.clone());
+        let requests = server.engine.requests().quota(payer);
         let state = SessionShared {
             server,
             parts: without_call_headers(parts),
@@ -278,7 +279,7 @@ impl SessionShared {
     }
 
     fn exchange<'a>(&'a self, parts: &'a Parts, id: Uuid) -> Exchange<'a> {
-        let (shared, agent) = (&self.server.shared, self.agent.clone());
+        let (shared, agent) = (&self.server, self.agent.clone());
         Exchange::new(shared, parts, agent, self.binding, id, self.ingress)
     }
 
@@ -334,7 +335,7 @@ impl SessionShared {
 
     /// Waits for the memory of a call in progress. Meanwhile no further message is read.
     async fn call_memory(&self) -> Reservation {
-        let budget = &self.server.shared.responses;
+        let budget = &self.server.responses;
         match limits::try_reserve_call(budget, || Arc::clone(&self.responses)) {
             Some(memory) => memory,
             None => self.responses.reserve(limits::CALL).await,

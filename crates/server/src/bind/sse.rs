@@ -13,10 +13,9 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use crate::{
     bind::{
         frames::{FrameStream, FrameWriter, StreamFrame},
-        respond,
         stream::{EventBody, FrameBuffer},
     },
-    body::Body,
+    body::{Body, respond},
     limits::KeyedPermit,
 };
 

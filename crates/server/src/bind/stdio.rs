@@ -16,10 +16,8 @@ use tokio::{
 };
 
 use crate::{
-    bind::{
-        Binding,
-        session::{Session, SessionOutput},
-    },
+    bind::session::{Session, SessionOutput},
+    binding::Binding,
     guard::Ingress,
     serve::ServeError,
     server::Server,
@@ -57,8 +55,14 @@ impl Server {
         let (mut input, limit) = (BufReader::new(input), self.shared.config.limits.body);
         // The endpoint of JSON-RPC in 0.1, from which this binding comes.
         let (parts, ()) = Request::post("/rpc").body(()).expect("a path is a target").into_parts();
-        let (mut session, outgoing) =
-            Session::new(self, parts, None, Binding::Stdio, Ingress::InProcess, Payer::Process);
+        let (mut session, outgoing) = Session::new(
+            self.shared,
+            parts,
+            None,
+            Binding::Stdio,
+            Ingress::InProcess,
+            Payer::Process,
+        );
         let mut stop = pin!(stop);
         let mut writing = pin!(write(output, outgoing));
         let end = tokio::select! {

@@ -41,14 +41,15 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     activity::ConnectionState,
     bind::{
-        Binding, Exchange, rest,
+        Exchange, rest,
         session::{OutputMessage, Session, SessionOutput},
     },
+    binding::Binding,
     body::Body,
     config::Timeouts,
     guard::Ingress,
     refusal::Refusal,
-    server::Server,
+    shared::Shared,
 };
 
 /// The subprotocol, for clients that ask for one.
@@ -169,13 +170,13 @@ impl Upgrade {
     /// in progress have their responses.
     pub(crate) async fn serve(
         self,
-        server: &Server,
+        server: &Arc<Shared>,
         finish: &CancellationToken,
         state: &ConnectionState,
     ) {
         let Ok(upgraded) = self.upgraded.await else { return };
-        let config = &server.shared.config;
-        let meter = Arc::new(UploadMeter::new(server.clone()));
+        let config = &server.config;
+        let meter = Arc::new(UploadMeter::new(Arc::clone(server)));
         let stream = Metered { stream: TokioIo::new(upgraded), meter: Arc::clone(&meter) };
         let limit = Some(config.limits.body);
         let framing = WebSocketConfig::default()
@@ -187,7 +188,7 @@ impl Upgrade {
         let (mut sink, mut stream) = socket.split();
         let (binding, ingress, payer) = (Binding::WebSocket, self.ingress, self.payer);
         let (mut session, outgoing) =
-            Session::new(server.clone(), *self.parts, self.agent, binding, ingress, payer);
+            Session::new(Arc::clone(server), *self.parts, self.agent, binding, ingress, payer);
         let end = {
             let mut writing = pin!(write(&mut sink, outgoing, &meter, &config.timeouts));
             let end = tokio::select! {
@@ -334,7 +335,7 @@ struct Metered<S> {
 /// Limits of a message that is being received: its memory, its time, and the liveness of the peer.
 #[derive(Debug)]
 struct UploadMeter {
-    server: Server,
+    server: Arc<Shared>,
     arriving: Mutex<UploadState>,
 }
 
@@ -354,7 +355,7 @@ struct UploadState {
 }
 
 impl UploadMeter {
-    fn new(server: Server) -> Self {
+    fn new(server: Arc<Shared>) -> Self {
         let (bytes, reserved, since) = (0, 0, None);
         let (refused, unanswered, paused) = (false, 0, false);
         let arriving = UploadState { bytes, reserved, since, refused, unanswered, paused };
@@ -376,9 +377,9 @@ impl UploadMeter {
         }
         // A message in pieces that are smaller than their headers is an attack on the memory of
         // others.
-        let most = self.server.shared.config.limits.body.saturating_mul(2).saturating_add(SMALL);
+        let most = self.server.config.limits.body.saturating_mul(2).saturating_add(SMALL);
         let wanted = u32::try_from(unreserved).ok().filter(|_| arriving.bytes <= most);
-        match wanted.and_then(|wanted| self.server.shared.bodies.try_acquire_many(wanted).ok()) {
+        match wanted.and_then(|wanted| self.server.bodies.try_acquire_many(wanted).ok()) {
             Some(permit) => {
                 permit.forget();
                 arriving.reserved += unreserved;
@@ -394,7 +395,7 @@ impl UploadMeter {
     /// Ends a message: it was received whole. Nothing is read until the session has accepted it.
     fn message(&self) {
         let mut arriving = self.lock();
-        self.server.shared.bodies.add_permits(std::mem::take(&mut arriving.reserved));
+        self.server.bodies.add_permits(std::mem::take(&mut arriving.reserved));
         (arriving.bytes, arriving.since, arriving.paused) = (0, None, true);
     }
 
@@ -465,7 +466,7 @@ impl UploadMeter {
 impl Drop for UploadMeter {
     fn drop(&mut self) {
         let reserved = self.lock().reserved;
-        self.server.shared.bodies.add_permits(reserved);
+        self.server.bodies.add_permits(reserved);
     }
 }
 

@@ -9,7 +9,9 @@ use http::Response;
 use prost::Message;
 
 use super::{
-    GrpcFailure, NOT_FOUND, STOPPING, frame, framed, read, respond, success, trailers, unknown,
+    GrpcFailure, NOT_FOUND, STOPPING,
+    framing::{frame, framed},
+    read, respond, success, trailers, unknown,
 };
 use crate::{
     bind::{

@@ -1,0 +1,78 @@
+//! State that all endpoints of a server share.
+
+use std::sync::Arc;
+
+use herald_engine::{Engine, budget::MemoryBudget, store::Owner};
+use http::{HeaderValue, request::Parts};
+use tokio::sync::Semaphore;
+use tracing::{Span, field::Empty};
+
+use crate::{
+    auth::Chain, config::Config, guard::Guard, health::ReadinessCache, limits::KeyedLimit,
+    metrics::Metrics, proxy::TrustedProxies, signing::CardSigner, tls::Tls,
+};
+
+/// State of a server: its engine, its settings, and what its requests use up together.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) config: Config,
+    pub(crate) auth: Chain,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) guard: Guard,
+    pub(crate) streams: KeyedLimit<Owner>,
+    pub(crate) metrics: Metrics,
+    pub(crate) readiness: ReadinessCache,
+    /// Permits for the bytes of WebSocket messages that are being received.
+    pub(crate) bodies: Semaphore,
+    /// Memory budget of large responses that are being sent.
+    pub(crate) responses: Arc<MemoryBudget>,
+    /// The proxies whose forwarding headers count.
+    pub(crate) proxies: TrustedProxies,
+    /// The signer of cards, if there is a key.
+    pub(crate) signer: Option<CardSigner>,
+    /// The public URL without a slash at its end.
+    pub(crate) public_url: Option<String>,
+    /// The time of the start, which is the time of the last change of the cards.
+    pub(crate) started: HeaderValue,
+}
+
+impl Shared {
+    /// The span of a request. The fields cost a good part of a small request, so without an exporter the
+    /// span has the id alone: the caller has it too, and log lines carry their own fields.
+    pub(crate) fn span(&self, parts: &Parts, id: &str) -> Span {
+        if !self.engine.has_spans() {
+            return tracing::error_span!("request", %id);
+        }
+        tracing::error_span!(
+            "request",
+            %id,
+            method = %parts.method,
+            path = parts.uri.path(),
+            agent = Empty,
+            tenant = Empty,
+            operation = Empty,
+            version = Empty,
+            binding = Empty,
+            task = Empty,
+            context = Empty,
+            seq = Empty,
+            status = Empty,
+            error = Empty,
+            failed = Empty,
+            trace = Empty,
+            parent = Empty,
+        )
+    }
+
+    /// A curl command that calls the agent whose endpoints are below `base`.
+    pub(crate) fn curl(&self, base: &str) -> String {
+        let credentials =
+            if self.auth.is_open() { "" } else { " -H \"Authorization: Bearer $HERALD_TOKEN\"" };
+        format!(
+            "curl -s {base}/a2a/jsonrpc -H 'A2A-Version: 1.0' -H 'Content-Type: application/json'\
+             {credentials} -d '{}'",
+            r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hello"}]}}}"#
+        )
+    }
+}
