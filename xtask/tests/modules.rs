@@ -60,7 +60,7 @@ const ENGINE: &[&str] = &[
     "turns::turn",
     "agents::error",
     "settings",
-    "compat_log",
+    "observer",
     "token",
     "idempotency",
     "fault",

@@ -22,6 +22,7 @@ use crate::{
     engine::Engine,
     keys::KeyUses,
     membership::Membership,
+    observer::Observer,
     settings::Settings,
     store::Store,
 };
@@ -29,7 +30,7 @@ use crate::{
 /// The number of callers that must exhaust their quotas before the budget of requests is exhausted.
 const SENDERS: usize = 4;
 
-/// Builder of an engine: its store, agents, settings and clock.
+/// Builder of an engine: its store, agents, settings, clock and observer.
 #[derive(Debug)]
 pub struct EngineBuilder {
     store: Arc<dyn Store>,
@@ -37,6 +38,7 @@ pub struct EngineBuilder {
     default: Option<AgentName>,
     settings: Settings,
     clock: Clock,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl EngineBuilder {
@@ -76,6 +78,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets the observer, which is told of each step of a task.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
     /// Builds the engine. Returns an error if the agents are missing or invalid.
     pub fn build(self) -> Result<Engine, BuildError> {
         let first = self.agents.first().map(|(profile, _)| profile.name.clone());
@@ -99,6 +108,7 @@ impl EngineBuilder {
             catch_up: Semaphore::new(1),
             settings,
             clock: self.clock,
+            observer: self.observer,
             membership: Membership::default(),
             started: Instant::now(),
             work: TaskTracker::new(),
@@ -137,6 +147,7 @@ impl Engine {
             default: None,
             settings: Settings::default(),
             clock: Clock::system(),
+            observer: None,
         }
     }
 }

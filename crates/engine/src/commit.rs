@@ -10,9 +10,10 @@ use tracing::Instrument;
 use crate::{
     budget::SMALL,
     cache::{self, CachedTask},
-    codec, compat_log,
+    codec,
     core::Core,
     fault::{internal, is_transient, refuse, taken},
+    observer,
     rules::{self, Command, Event, Extent, Received, Record, TaskLimits},
     store::{
         Actor, Append, Cause, Dedup, Epoch, Kind, MemberId, Original, Snapshot, StoreError,
@@ -269,11 +270,16 @@ impl Core {
                     if let Some(runtime) = self.registry.get(&record.agent) {
                         runtime.metrics.count_states(state, &entries);
                     }
-                    if before == 0 {
-                        compat_log::task_created(&record.task.id);
+                    if let Some(observer) = &self.observer {
+                        let commands = &write.commands;
+                        observer::written(
+                            &**observer,
+                            &cached.key,
+                            before == 0,
+                            commands,
+                            &entries,
+                        );
                     }
-                    let shown = self.settings.log_content;
-                    compat_log::written(&record.task.id, &write.commands, &entries, shown);
                     cached.publish(entries, &record, published);
                     self.wakers.wake(&cached.key.owner);
                     cached.keep(&mut held, record.clone());

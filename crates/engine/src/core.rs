@@ -21,6 +21,7 @@ use crate::{
     fault::{ambiguous, internal, refuse},
     keys::KeyUses,
     membership::Membership,
+    observer::{Observer, TaskStep},
     rules::{self, Event, Received, Record},
     settings::Settings,
     store::{Key, Loaded, LogPage, Scope, Store, StoreError, Stored},
@@ -56,6 +57,7 @@ pub(crate) struct Core {
     pub(crate) reads: Arc<Quota>,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     /// The membership of this engine in its store.
     pub(crate) membership: Membership,
     /// The start of the engine, for the age of leases.
@@ -78,6 +80,13 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Tells the observer of a step, if there is one.
+    pub(crate) fn observe(&self, key: &Key, step: TaskStep<'_>) {
+        if let Some(observer) = &self.observer {
+            observer.observe(key, step);
+        }
     }
 
     /// True once the engine shuts down.

@@ -13,7 +13,6 @@ mod changes;
 mod clock;
 mod codec;
 mod commit;
-mod compat_log;
 mod core;
 mod engine;
 mod fault;
@@ -24,6 +23,7 @@ pub mod keys;
 mod membership;
 pub mod metrics;
 pub mod model;
+mod observer;
 mod operator;
 mod ops;
 mod read;
@@ -50,6 +50,7 @@ pub use caller::{
 pub use clock::Clock;
 pub use core::BYTES_PER_READ_BYTE;
 pub use engine::Engine;
+pub use observer::{Observer, TaskStep};
 pub use operator::{
     Operator,
     keys::NewApiKey,

@@ -44,9 +44,6 @@ pub struct Settings {
     pub commit_wait: Duration,
     /// The time between two sweeps for expired tasks.
     pub sweep_every: Duration,
-    /// True if the debug log contains the text of messages; otherwise it contains only their
-    /// length.
-    pub log_content: bool,
     /// The ratio of new traces that are sampled, from 0 to 1. `None` turns tracing off: the engine
     /// makes no spans, and agents get the trace context that the caller sent.
     pub trace: Option<f64>,
@@ -70,7 +67,6 @@ impl Default for Settings {
             unserved_after: Duration::from_secs(600),
             commit_wait: Duration::from_secs(10),
             sweep_every: Duration::from_secs(30),
-            log_content: false,
             trace: None,
         }
     }

@@ -14,10 +14,10 @@ use crate::{
     },
     cache::{CachedTask, Stopper},
     commit::{TurnClaim, Write},
-    compat_log,
     core::Core,
     fault::is_transient,
     idempotency::TurnId,
+    observer::TaskStep,
     rules::{Command, Received, Record},
     turns::{
         caught::{Panic, caught, text_of},
@@ -129,7 +129,7 @@ impl Supervisor {
         let span = core.turn_span(&cached.key, &record, parent.as_ref(), assignment.trace.as_ref());
         let turn =
             Turn::new(assignment, shared, stopper.token.clone(), Arc::clone(&stopper.metadata));
-        compat_log::turn_begun(&cached.key.task, turn.message(), core.settings.log_content);
+        core.observe(&cached.key, TaskStep::TurnBegun(turn.message()));
         let last = async {
             let outcome = self.supervise(runtime, &sink, spent, stopper, &turn).await;
             // The agent has returned: a cancel must not wait for it any more.
@@ -138,7 +138,7 @@ impl Supervisor {
         };
         let last = last.instrument(span.clone()).await;
         runtime.metrics.turns.took(sink.state.begun.elapsed());
-        compat_log::turn_finished(&cached.key.task);
+        core.observe(&cached.key, TaskStep::TurnEnded);
         if !span.is_disabled()
             && let Ok(Some(record)) = core.record(cached).await
         {

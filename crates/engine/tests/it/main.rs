@@ -10,6 +10,7 @@ mod lifecycle;
 mod limits;
 mod lists;
 mod memory;
+mod observer;
 mod operators;
 mod outage;
 mod outcomes;

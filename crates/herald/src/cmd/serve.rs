@@ -33,6 +33,7 @@ use crate::{
     args::{ListFormat, Serve},
     output::warn,
     serve::{
+        compat_log::CompatLog,
         logging,
         operator::OperatorAccess,
         otlp::Exporter,
@@ -329,6 +330,9 @@ pub(crate) fn build_engine(
     let mut builder = Engine::builder(store)
         .settings(settings.engine.clone())
         .default_agent(settings.default_agent.clone());
+    if let Some(log) = CompatLog::new(settings.log_level, settings.log_format) {
+        builder = builder.observer(log);
+    }
     for agent in &settings.agents {
         builder = builder.shared_agent(agent.profile.clone(), Arc::clone(&agent.agent));
     }

@@ -24,25 +24,14 @@ use crate::{
 
 /// Installs the subscriber for logs and exported spans.
 pub(crate) fn start(level: LogLevel, format: LogFormat, spans: Option<Exporter>) {
-    let level = match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
+    let of_tasks = task_lines(level, format);
+    let level = filter(level);
     // Our own lines at the given level, those of libraries at `warn` at most.
     let targets = Targets::new().with_default(level.min(LevelFilter::WARN)).with_targets(
         ["herald", "herald_agents", "herald_engine", "herald_protocol", "herald_server"]
             .map(|target| (target, level)),
     );
-    // a2a-server logs two lines per task at level info, which is too much for a busy server in other formats.
-    let compat = match format {
-        LogFormat::Classic => level,
-        LogFormat::Text | LogFormat::Json if level < LevelFilter::DEBUG => LevelFilter::WARN,
-        LogFormat::Text | LogFormat::Json => level,
-    };
-    let targets = targets.with_target("a2a", compat.min(level));
+    let targets = targets.with_target("a2a", of_tasks);
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let layer = match format {
         LogFormat::Text => {
@@ -65,6 +54,26 @@ pub(crate) fn start(level: LogLevel, format: LogFormat, spans: Option<Exporter>)
     tracing_subscriber::registry().with(layer.with_filter(targets)).with(spans).init();
     // A panic is logged in the format of all other lines.
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+}
+
+/// The filter of a level.
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+/// The filter of the lines in the format of a2a-server. It logs two lines per task at level info, which is
+/// too much for a busy server, so other formats have them from level debug on.
+pub(super) fn task_lines(level: LogLevel, format: LogFormat) -> LevelFilter {
+    match (format, level) {
+        (LogFormat::Text | LogFormat::Json, LogLevel::Info) => LevelFilter::WARN,
+        (LogFormat::Classic | LogFormat::Text | LogFormat::Json, level) => filter(level),
+    }
 }
 
 /// A field of a log line: its value, with its name unless it is the message.

@@ -110,7 +110,6 @@ impl ServerSettings {
         engine.trace = trace.as_ref().map(|trace| trace.sample);
         let log_level = args.basics.log_level.or(config.log.level).unwrap_or_default();
         let log_format = args.log_format.or(config.log.format).unwrap_or(args.default_format);
-        engine.log_content = log_format == LogFormat::Classic;
         let metrics = metrics(&config)?;
         let auth = if args.basics.stdio {
             AuthSettings::of_stdio()

@@ -5,11 +5,13 @@
 
 use std::fmt::{self, Write};
 
-use herald_protocol::{Message, Part, TaskId};
+use herald_engine::{Observer, TaskStep, store::Key};
+use herald_protocol::Part;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::{
-    rules::Command,
-    store::{Entry, Kind},
+    args::{LogFormat, LogLevel},
+    serve::logging::task_lines,
 };
 
 const LOGGER: &str = "a2a.server.methods";
@@ -17,54 +19,45 @@ const LOGGER: &str = "a2a.server.methods";
 /// The longest text in one line, in characters.
 const MAX_CHARS: usize = 200;
 
-/// Logs that a task was created.
-pub(crate) fn task_created(task: &TaskId) {
-    tracing::info!(target: LOGGER, "Task created {task}, scheduling background runner");
+/// Observer that logs each step of a task.
+#[derive(Debug)]
+pub(crate) struct CompatLog {
+    /// True if lines contain the text of messages; otherwise they contain its length.
+    shows_content: bool,
 }
 
-/// Logs that a turn begins.
-pub(crate) fn turn_begun(task: &TaskId, message: &Message, shown: bool) {
-    let text = LoggedText { parts: &message.parts, shown };
-    tracing::debug!(target: LOGGER, "Task {task} initial text: {text:?}");
-}
-
-/// Logs the status changes and artifacts of one write.
-pub(crate) fn written(task: &TaskId, commands: &[Command], entries: &[Entry], shown: bool) {
-    if !tracing::enabled!(target: LOGGER, tracing::Level::DEBUG) {
-        return;
+impl CompatLog {
+    /// The observer, unless none of its lines would be logged.
+    pub(crate) fn new(level: LogLevel, format: LogFormat) -> Option<Self> {
+        let is_on = task_lines(level, format) >= LevelFilter::INFO;
+        is_on.then_some(Self { shows_content: format == LogFormat::Classic })
     }
-    let mut chunks = commands.iter().filter_map(|command| match command {
-        Command::Write(chunk) => Some(chunk),
-        Command::Receive { .. }
-        | Command::Cancel { .. }
-        | Command::Begin(_)
-        | Command::Retry { .. }
-        | Command::Take(_)
-        | Command::Report(..)
-        | Command::Ask(..)
-        | Command::Reply(_)
-        | Command::Expire { .. }
-        | Command::Release => None,
-    });
-    for entry in entries {
-        match entry.kind {
-            Kind::Status(state) => {
+}
+
+impl Observer for CompatLog {
+    fn observe(&self, key: &Key, step: TaskStep<'_>) {
+        let (task, shown) = (&key.task, self.shows_content);
+        match step {
+            TaskStep::Created => {
+                tracing::info!(target: LOGGER, "Task created {task}, scheduling background runner");
+            }
+            TaskStep::Status(state) => {
                 let state = state.kebab_name();
                 tracing::debug!(target: LOGGER, "Updating task {task} to {state}");
             }
-            Kind::Artifact => {
-                let Some(chunk) = chunks.next() else { continue };
-                let text = LoggedText { parts: &chunk.artifact.parts, shown };
+            TaskStep::Artifact(artifact) => {
+                let text = LoggedText { parts: &artifact.parts, shown };
                 tracing::debug!(target: LOGGER, "Adding artifact to task {task}: {text}");
             }
-            Kind::Received(_) | Kind::Reply => {}
+            TaskStep::TurnBegun(message) => {
+                let text = LoggedText { parts: &message.parts, shown };
+                tracing::debug!(target: LOGGER, "Task {task} initial text: {text:?}");
+            }
+            TaskStep::TurnEnded => {
+                tracing::info!(target: LOGGER, "Background runner completed for task {task}");
+            }
         }
     }
-}
-
-/// Logs the end of a turn.
-pub(crate) fn turn_finished(task: &TaskId) {
-    tracing::info!(target: LOGGER, "Background runner completed for task {task}");
 }
 
 /// The text of message parts, cut to [`MAX_CHARS`]; or only its length, if content is not logged.
