@@ -222,8 +222,12 @@ fn a_database_of_a_newer_version_is_refused_unchanged() {
     .unwrap();
     drop(conn);
     let error = refusal(&path);
-    assert!(matches!(&error, OpenError::Newer { made_by, .. } if made_by == "herald 9.8.7"));
-    assert!(error.to_string().contains("install"), "{error}");
+    let text = error.to_string();
+    let OpenError::Newer { found, known, made_by, .. } = error else { panic!("{error:?}") };
+    assert_eq!((found, made_by.as_str()), (999, "herald 9.8.7"));
+    for words in ["version 999 ", &format!("versions up to {known};"), "install a newer herald"] {
+        assert!(text.contains(words), "no {words:?} in {text:?}");
+    }
 }
 
 #[test]

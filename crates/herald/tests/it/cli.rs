@@ -586,7 +586,8 @@ async fn a_database_of_a_newer_version_is_refused_by_number() {
     .unwrap();
     drop(conn);
     let refused = options.refused().await;
-    says(&refused, &["herald 9.8.7", env!("CARGO_PKG_VERSION"), "too old", "install"]);
+    says(&refused, &["version 999 of the database schema", "herald 9.8.7", "too old", "install"]);
+    says(&refused, &[env!("CARGO_PKG_VERSION"), "reads versions up to ", "--data"]);
 }
 
 #[tokio::test]

@@ -21,13 +21,18 @@ pub enum OpenError {
     },
     /// A newer version has migrated it.
     #[error(
-        "{} was last written by {made_by}, which this herald ({}) is too old to read; install \
-         that version or a newer one, or point --data elsewhere",
+        "{} has version {found} of the database schema, written by {made_by}, and this herald ({}) \
+         is too old for it: it reads versions up to {known}; install a newer herald, restore a copy \
+         from before the upgrade, or choose another directory with --data",
         path.display(), env!("CARGO_PKG_VERSION")
     )]
     Newer {
         /// The database.
         path: PathBuf,
+        /// The version of its schema.
+        found: i64,
+        /// The newest version of the schema that this program reads.
+        known: i64,
         /// The version that wrote it last.
         made_by: String,
     },

@@ -385,9 +385,11 @@ pub(super) fn is_current(conn: &Connection, path: &Path) -> Result<bool, OpenErr
     let newest = ours.iter().map(|migration| i64::from(migration.version())).max();
     let applied = applied(conn).map_err(failed)?;
     let last = applied.keys().next_back().copied();
-    if last > newest {
-        let made_by = made_by(conn).unwrap_or("a newer herald".into());
-        return Err(OpenError::Newer { path: path.to_owned(), made_by });
+    if let (Some(found), Some(known)) = (last, newest)
+        && found > known
+    {
+        let (path, made_by) = (path.to_owned(), made_by(conn).unwrap_or("a newer herald".into()));
+        return Err(OpenError::Newer { path, found, known, made_by });
     }
     for known in ours.iter().filter(|known| Some(i64::from(known.version())) <= last) {
         let problem = match applied.get(&i64::from(known.version())) {
