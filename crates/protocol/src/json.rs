@@ -1,5 +1,7 @@
 //! JSON decoding into validated types, with the path of the field in the error.
 
+mod reason;
+
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -7,6 +9,9 @@ use crate::{
     object::ObjectOnly,
     validate::{Validate, check},
 };
+
+use self::reason::Reason;
+pub use self::reason::reason;
 
 /// Reads JSON straight into its type and checks its required fields.
 pub fn decode<T: DeserializeOwned + Validate>(bytes: &[u8]) -> Result<T, Error> {
@@ -63,9 +68,16 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Error {
     let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
     match serde_path_to_error::deserialize::<_, T>(ObjectOnly(deserializer)) {
         Err(fault) => {
+            let Reason { member, text } = Reason::of(fault.inner());
             let path = fault.path().to_string();
-            let path = if path == "." { String::new() } else { path };
-            Error::field(path, without_position(&fault.inner().to_string()))
+            Error::field(
+                match (path.as_str(), member) {
+                    (".", member) => member.unwrap_or_default(),
+                    (path, None) => path.to_owned(),
+                    (path, Some(member)) => format!("{path}.{member}"),
+                },
+                text,
+            )
         }
         // The value is complete, so the error is in the bytes after it.
         Ok(_) if std::str::from_utf8(bytes).is_err() => {
@@ -80,11 +92,6 @@ pub(crate) fn malformed(fault: &serde_json::Error) -> Error {
     let (line, column) = (fault.line(), fault.column());
     let text = format!("Invalid JSON payload (line {line}, column {column})");
     Error::new(ErrorKind::Parse, text)
-}
-
-/// An error without line and column: they would count within the parameters, not within the body.
-fn without_position(text: &str) -> &str {
-    text.rfind(" at line ").map_or(text, |end| &text[..end])
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use serde::{
 };
 use serde_json::{Value, value::RawValue};
 
-use read::{Transcode, Unedited};
+use read::{Transcode, TranscodeObject, Unedited};
 pub(crate) use writer::JsonWriter;
 
 /// Levels of nesting that an open value may have. The parser takes 128, and stored and translated
@@ -307,10 +307,10 @@ impl<'de> Deserialize<'de> for Json {
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut writer = JsonWriter::default();
-        deserializer.deserialize_map(Transcode(&mut writer, &mut Unedited))?;
+        deserializer.deserialize_map(TranscodeObject(Transcode(&mut writer, &mut Unedited)))?;
         // A deserializer may present other values as a map; only an object is accepted.
         let json = writer.finish();
-        json.into_object().map_err(|_| D::Error::custom("expected an object"))
+        json.into_object().map_err(|_| D::Error::custom("must be an object"))
     }
 }
 

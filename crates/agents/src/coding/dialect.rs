@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, path::PathBuf};
 
-use herald_protocol::{AgentName, TaskId};
+use herald_protocol::{AgentName, TaskId, json};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -176,7 +176,7 @@ pub(super) fn parse_json<T: DeserializeOwned>(line: &str) -> Result<Option<T>, F
     if !line.starts_with('{') {
         return Ok(None);
     }
-    let invalid = |why| Failure::because("wrote a line that cannot be read", why);
+    let invalid = |why| Failure::because("wrote a line that cannot be read", json::reason(&why));
     serde_json::from_str(line).map(Some).map_err(invalid)
 }
 

@@ -303,10 +303,11 @@ impl HandlerConnection {
             Err(why) => {
                 match serde_json::from_slice::<TurnOnly>(&json) {
                     Ok(only) => {
-                        let event = TurnEvent::violation("wrote a line with invalid values", why);
+                        let event =
+                            TurnEvent::violation("wrote a line with invalid values", why.message);
                         self.deliver(&only.turn, event, &line).await;
                     }
-                    Err(_) => self.report_invalid_line(&line, &why.to_string()),
+                    Err(_) => self.report_invalid_line(&line, &why.message),
                 }
                 return Ok(());
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use herald_engine::Turn;
-use herald_protocol::{Artifact, Message, Metadata, Part, TaskState};
+use herald_protocol::{Artifact, Error, Message, Metadata, Part, TaskState, json};
 use serde::{Deserialize, Serialize};
 
 /// The protocol version.
@@ -141,7 +141,7 @@ impl<'a> ToHandler<'a> {
 impl FromHandler {
     /// Reads a line: its type first, then the members of that type. An enum with a tag among its
     /// members would keep the whole line as a tree before it knows the type.
-    pub(super) fn read(line: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(super) fn read(line: &[u8]) -> Result<Self, Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         enum Type {
@@ -155,13 +155,13 @@ impl FromHandler {
         struct Tag {
             r#type: Type,
         }
-        let Tag { r#type } = serde_json::from_slice(line)?;
+        let Tag { r#type } = json::read(line)?;
         match r#type {
-            Type::Hello => serde_json::from_slice(line).map(Self::Hello),
-            Type::Status => serde_json::from_slice(line).map(Self::Status),
-            Type::Artifact => serde_json::from_slice(line).map(Self::Artifact),
-            Type::Error => serde_json::from_slice(line).map(Self::Error),
-            Type::Pong => serde_json::from_slice(line).map(Self::Pong),
+            Type::Hello => json::read(line).map(Self::Hello),
+            Type::Status => json::read(line).map(Self::Status),
+            Type::Artifact => json::read(line).map(Self::Artifact),
+            Type::Error => json::read(line).map(Self::Error),
+            Type::Pong => json::read(line).map(Self::Pong),
         }
     }
 }

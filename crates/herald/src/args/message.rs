@@ -1,7 +1,7 @@
 //! Arguments of `herald send`: parts, context and waiting.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
-use herald_protocol::Metadata;
+use herald_protocol::{Metadata, json};
 
 use super::AgentArgs;
 
@@ -178,5 +178,5 @@ impl FromArgMatches for PartArgs {
 }
 
 pub(super) fn metadata(text: &str) -> Result<Metadata, String> {
-    serde_json::from_str(text).map_err(|fault| format!("expected a JSON object: {fault}"))
+    serde_json::from_str(text).map_err(|fault| format!("the value {}", json::reason(&fault)))
 }

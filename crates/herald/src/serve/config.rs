@@ -571,6 +571,82 @@ mod tests {
         }
     }
 
+    /// The keys of each table, by its head and the keys that it needs.
+    fn keys_of_tables() -> Vec<(String, Vec<String>)> {
+        let schema = schema();
+        let sections = schema.get("properties").unwrap().as_object().unwrap();
+        let mut tables = Vec::new();
+        for (section, content) in sections {
+            let pointer = content.get("$ref").and_then(serde_json::Value::as_str).unwrap_or("#");
+            let content = schema.pointer(pointer.trim_start_matches('#')).unwrap_or(content);
+            let keys = content.get("properties").and_then(serde_json::Value::as_object);
+            let keys = keys.into_iter().flat_map(serde_json::Map::keys).cloned().collect();
+            tables.push((format!("[{section}]"), keys));
+        }
+        for kind in ["exec", "handler", "a2a", "llm", "echo", "claude-code"] {
+            let head = format!("[[agents]]\nname = \"a\"\nkind = \"{kind}\"");
+            tables.push((head, agent::all_keys()));
+        }
+        tables
+    }
+
+    #[test]
+    fn errors_have_no_words_of_rust() {
+        let foreign = [
+            "struct",
+            "enum",
+            "variant",
+            "tuple",
+            "newtype",
+            "sequence",
+            "map",
+            "unit",
+            "floating",
+            "untagged",
+            "identifier",
+            "Option",
+            "u8",
+            "u16",
+            "u32",
+            "u64",
+            "usize",
+            "i32",
+            "i64",
+            "f32",
+            "f64",
+            "nonzero",
+        ];
+        let values = [
+            "\"zebra\"",
+            "5",
+            "-1",
+            "1.5",
+            "true",
+            "2026-01-01",
+            "[]",
+            "[5]",
+            "{}",
+            "{ zebra = 5 }",
+        ];
+        let mut refused = 0;
+        for (head, keys) in keys_of_tables() {
+            for (key, value) in keys.iter().flat_map(|key| values.map(|value| (key, value))) {
+                let text = format!("{head}\n{key} = {value}\n");
+                let Err(error) = FileConfig::parse(ConfigText::new("herald.toml", text)) else {
+                    continue;
+                };
+                let error = error.to_string();
+                // The second half shows the line of the file.
+                let said = error.split("\n").next().unwrap_or_default();
+                let mut words = said.split(|letter: char| !letter.is_alphanumeric());
+                let found = words.find(|word| foreign.contains(word));
+                assert_eq!(found, None, "{key} = {value}: {error}");
+                refused += 1;
+            }
+        }
+        assert!(refused > 1000, "only {refused} of the values were refused");
+    }
+
     #[test]
     fn sizes_and_durations_have_units() {
         let text = "[limits]\nbody = \"4MiB\"\nsend_wait = \"90s\"\n\

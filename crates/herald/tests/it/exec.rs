@@ -422,7 +422,7 @@ async fn mistakes_in_its_settings_are_refused_at_the_start() {
         ("kind = \"exec\"\ncommand = [\"herald.toml\"]", "write \"./herald.toml\""),
         ("kind = \"exec\"\ncommand = [\"cat\"]\nworkdir = \"nowhere\"", "nowhere"),
         ("kind = \"echo\"\ncommand = [\"cat\"]", "`command` belongs to kind = \"exec\""),
-        ("kind = \"exec\"\ncommand = [\"cat\"]\ninput = \"xml\"", "unknown variant `xml`"),
+        ("kind = \"exec\"\ncommand = [\"cat\"]\ninput = \"xml\"", "unknown value `xml`"),
         (
             "kind = \"exec\"\ncommand = [\"cat\"]\ntimeout = \"18446744073709551615s\"",
             "is too long",

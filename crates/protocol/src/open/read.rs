@@ -144,6 +144,21 @@ impl<E: Edit> Visitor<'_> for MemberName<'_, E> {
     }
 }
 
+/// The same for an object only. Its error says so, since serde takes the words of the visitor.
+pub(super) struct TranscodeObject<'a, E: Edit>(pub(super) Transcode<'a, E>);
+
+impl<'de, E: Edit> Visitor<'de> for TranscodeObject<'_, E> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        self.0.visit_map(map)
+    }
+}
+
 /// The members of a canonical object.
 pub(super) fn members(object: &str) -> Vec<(Cow<'_, str>, &str)> {
     struct MemberList;

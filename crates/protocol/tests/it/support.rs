@@ -19,10 +19,15 @@ pub(crate) fn metadata(json: &str) -> Option<Metadata> {
     Some(serde_json::from_str(json).unwrap())
 }
 
+/// The path of a file in `tests/golden`.
+pub(crate) fn golden_file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
 /// Compares with a file in `tests/golden`. `UPDATE_GOLDEN=1` writes it instead.
 #[track_caller]
 pub(crate) fn golden(name: &str, bytes: &[u8]) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    let path = golden_file(name);
     let shown = serde_json::to_string_pretty(&value(bytes)).unwrap() + "\n";
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&path, &shown).unwrap();

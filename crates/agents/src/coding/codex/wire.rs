@@ -3,6 +3,7 @@
 
 use std::{borrow::Cow, path::Path};
 
+use herald_protocol::json;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
@@ -492,7 +493,7 @@ pub(super) fn members(raw: &RawValue, names: &[&str]) -> Result<Map<String, Valu
 
 /// Parses the content of a message.
 pub(super) fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Failure> {
-    let invalid = |why| Failure::because("wrote a message that cannot be read", why);
+    let invalid = |why| Failure::because("wrote a message that cannot be read", json::reason(&why));
     serde_json::from_str(raw.get()).map_err(invalid)
 }
 

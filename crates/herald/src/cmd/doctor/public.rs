@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use herald_client::ConnectFailure;
 use herald_engine::{Clock, Scopes};
-use herald_protocol::{AgentCard, Timestamp, version::VERSION_HEADER};
+use herald_protocol::{AgentCard, Timestamp, json, version::VERSION_HEADER};
 use herald_server::{Token, tls::valid_until};
 use http::header;
 use jiff::fmt::rfc2822::DateTimeParser;
@@ -137,8 +137,9 @@ async fn read(mut response: Response) -> Result<AgentCard, ProbeError> {
             return Err(ProbeError::new("the response is larger than 1 MiB".to_owned()));
         }
     }
-    let card: AgentCard = serde_json::from_slice(&body)
-        .map_err(|fault| ProbeError::new(format!("the response is not a card: {fault}")))?;
+    let card: AgentCard = serde_json::from_slice(&body).map_err(|fault| {
+        ProbeError::new(format!("the response is not a card: it {}", json::reason(&fault)))
+    })?;
     // A signature is different with every start of a server.
     Ok(AgentCard { signatures: Vec::new(), ..card })
 }

@@ -200,6 +200,8 @@ fn plain(said: &str, hinted: bool) -> String {
         None => given.replace("invalid type: map", "invalid type: table"),
     };
     let given = given.replace("missing field", "missing key").replace("sequence", "list");
+    let given =
+        given.replace("floating point", "float").replace("unknown variant", "unknown value");
     let expected = match expected {
         // An invalid number: the parser expects the end of the line.
         "" | "nothing" => return given,
