@@ -1,4 +1,4 @@
-//! Credentials of the caller, and their places in a request by the card's security schemes.
+//! Credentials of the caller. The security schemes of a card decide where in a request they are sent.
 
 use std::sync::Arc;
 

@@ -347,7 +347,8 @@ impl Events {
     async fn pause(&mut self) -> Result<(), Error> {
         let retry = &self.core.settings.retry;
         if self.send.is_some() && !retry.sends {
-            let text = "the stream ended before its first event; the agent may have the message";
+            let text = "the stream ended before its first event, and the agent may have received the \
+                        message: look for its task before you send the message again";
             return match self.cause.take() {
                 Some(refusal) if refusal.protocol().is_some() => Err(refusal),
                 cause => Err(Error::lost(text, cause)),

@@ -95,7 +95,7 @@ fn text(path: &Path) -> Result<String, String> {
     let file = std::fs::File::open(path).map_err(fault)?;
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(fault)?;
     if text.len() as u64 > MAX_BYTES {
-        Err(format!("a file of a suite has at most {MAX_BYTES} bytes"))
+        Err(format!("is larger than {MAX_BYTES} bytes, the limit for a file of a suite"))
     } else {
         Ok(text)
     }
@@ -170,7 +170,10 @@ fn check(document: &SuiteFile) -> Result<(), String> {
         }
         let raw = test.steps.iter().all(|step| matches!(step.action, Action::Raw(_)));
         if raw && test.transport.is_empty() && !test.is_about_the_card() {
-            return Err(format!("test {}: raw steps need a transport", test.id));
+            return Err(format!(
+                "test {}: its steps are raw, so it must name a `transport`",
+                test.id
+            ));
         }
     }
     Ok(())

@@ -108,9 +108,9 @@ impl Variables {
                 "a suite may not read {{{{env.{name}}}}}; only variables that begin with A2A_ or \
                  ACTS_ are allowed"
             )),
-            Some(name) => std::env::var(name)
-                .map(Value::String)
-                .map_err(|_| format!("the environment has no variable {name}")),
+            Some(name) => std::env::var(name).map(Value::String).map_err(|_| {
+                format!("the environment variable {name} is not set; export it first")
+            }),
             None => Err(format!("{{{{{name}}}}} has no value; give it with --set {name}=VALUE")),
         }
     }

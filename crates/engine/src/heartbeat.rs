@@ -73,7 +73,8 @@ impl Core {
             Ok(answer) => answer,
             Err(StoreError::NotMember) => {
                 tracing::warn!(
-                    "other members declared this server dead: its turns stop, and it joins again"
+                    "other members got no heartbeat of this server and declared it dead: its turns stop, \
+                     and it joins again"
                 );
                 self.membership.forget();
                 self.cache.stop_all();

@@ -65,7 +65,8 @@ fn percent(text: &str) -> Option<(char, usize)> {
     None
 }
 
-/// `u006B`, and `ud83e\udd80`, with any number of backslashes.
+/// The character at the beginning of a text such as `u006B` or `ud83e\udd80`, and the length of its escape.
+/// Text that was escaped several times has more backslashes between the two halves of a pair.
 fn utf16(text: &str) -> Option<(char, usize)> {
     let unit = |text: &str| u16::try_from(hex(text.strip_prefix('u')?.get(..4))?).ok();
     let high = unit(text)?;

@@ -191,7 +191,7 @@ async fn is_http2(stream: &TcpStream) -> io::Result<bool> {
         if length == PREFACE.len() {
             return Ok(true);
         }
-        // Unread bytes hide the end of the connection from a peek.
+        // A peek returns the bytes that are there, even after the peer has closed the connection.
         if stream.ready(Interest::READABLE).await?.is_read_closed() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

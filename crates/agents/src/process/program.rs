@@ -88,7 +88,8 @@ fn is_program(path: &Path) -> bool {
 }
 
 impl Workdir {
-    /// A directory within one of `roots`; without roots, the directory that `path` leads to now.
+    /// The directory at `path`, which must be within one of `roots`. Without roots it must stay the directory
+    /// that `path` leads to now, even if a link on the way is changed later.
     pub fn new(path: &Path, roots: &[PathBuf]) -> io::Result<Self> {
         let own = [path.to_owned()];
         let roots = if roots.is_empty() { &own } else { roots };

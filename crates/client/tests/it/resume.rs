@@ -265,7 +265,10 @@ async fn a_stream_without_a_first_event_is_lost() {
     let fake = calls(|_, request| Reaction::Answer(stream(request, &[]))).await;
     let client = quick().connect(&fake.url()).await.unwrap();
     let error = soon(client.stream("hello").await.unwrap().next()).await.unwrap_err();
-    assert!(error.is_lost() && error.to_string().contains("may have the message"), "{error}");
+    assert!(
+        error.is_lost() && error.to_string().contains("may have received the message"),
+        "{error}"
+    );
     assert_eq!(fake.calls().len(), 1, "the message was not sent again");
 }
 

@@ -55,7 +55,7 @@ pub struct Profile {
     pub icon_url: Option<String>,
     /// The address of its documentation, where that is not the server's.
     pub documentation_url: Option<String>,
-    /// The organization that offers it, where that is not the server's.
+    /// The organization that offers the agent, if it is another than the server's.
     pub provider: Option<AgentProvider>,
     /// Its skills. They come from configuration, never from a prompt.
     pub skills: Vec<Skill>,

@@ -1,4 +1,4 @@
-//! A2A 1.0: the serde form of the types themselves.
+//! A2A 1.0, whose JSON is the serialized form of the types themselves.
 
 use serde::Deserialize;
 

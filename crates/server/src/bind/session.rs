@@ -429,7 +429,8 @@ impl FrameWriter for SessionWriter<'_> {
     }
 }
 
-/// The head without what belongs to one call, such as the cursor of a stream.
+/// The head of the request that opened the session, without the headers that belong to one call, such as
+/// the cursor of a stream.
 fn without_call_headers(mut parts: Parts) -> Parts {
     let version = query(&parts, VERSION_HEADER).map(HeaderValue::try_from);
     if let Some(Ok(version)) = version

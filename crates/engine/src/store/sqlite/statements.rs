@@ -280,7 +280,7 @@ statements! {
         "SELECT position, task FROM serial_queue INDEXED BY serial_queue_by_conversation \
          WHERE agent = ?1 AND owner = ?2 AND context = ?3 ORDER BY position";
 
-    // Conversation locks. A task `?1` names its conversation.
+    // Conversation locks. A lock is taken by the row of a task, whose conversation is looked up.
     FIND_LOCK =
         "SELECT 1 FROM conversation_locks WHERE owner = ?1 AND agent = ?2 AND context = ?3";
     LOCK_CONVERSATION =
