@@ -67,6 +67,7 @@ const ENGINE: &[&str] = &[
     "audit",
     "keys",
     "caller",
+    "caller::scopes",
     "codec",
     "rules",
     "store",

@@ -12,6 +12,8 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
+use crate::canary;
+
 /// A server on a port of its own. Every connection carries one request.
 #[derive(Debug, Clone)]
 pub(crate) struct Fake {
@@ -47,6 +49,7 @@ impl Fake {
     pub(crate) async fn start(
         answer: impl Fn(&str, usize, &Received) -> Reaction + Send + Sync + 'static,
     ) -> Self {
+        canary::watch_log();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let fake = Self { address, seen: Arc::default() };
@@ -64,8 +67,9 @@ impl Fake {
         format!("http://{}", self.address)
     }
 
-    /// The requests so far, those for a card left out.
+    /// The requests so far, those for a card left out. None of them logged a secret.
     pub(crate) fn calls(&self) -> Vec<Received> {
+        canary::check_log();
         let seen = self.seen.lock().unwrap();
         seen.iter().filter(|request| !request.is_card()).cloned().collect()
     }

@@ -11,7 +11,7 @@ use herald_server::{CardInterface, Config, Server};
 use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::task::TaskTracker;
 
-use crate::agents::Script;
+use crate::{agents::Script, canary};
 
 /// Timeout of everything in these tests.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
@@ -55,6 +55,9 @@ impl Hub {
     }
 
     pub(crate) async fn with(config: Config) -> Self {
+        if !config.tokens.is_empty() {
+            canary::watch_log();
+        }
         let script = Script::new();
         let server = server(&script, config);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -84,6 +87,14 @@ impl Hub {
         let client = over(binding, version).connect(&self.url()).await.unwrap();
         assert_way(&client.interface(), binding, version);
         client
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            canary::check_log();
+        }
     }
 }
 

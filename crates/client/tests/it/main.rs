@@ -6,6 +6,8 @@
 // The same agents that the server is tested with.
 #[path = "../../../server/tests/it/agents.rs"]
 mod agents;
+#[path = "../../../server/tests/it/canary.rs"]
+mod canary;
 mod fake;
 mod hub;
 mod proxy;

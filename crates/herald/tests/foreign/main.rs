@@ -13,6 +13,8 @@
     reason = "a test says what is wrong by panicking, and what it did by printing"
 )]
 
+#[path = "../../../server/tests/it/canary.rs"]
+mod canary;
 #[path = "../it/http.rs"]
 mod http;
 #[path = "../it/model/mod.rs"]

@@ -193,7 +193,7 @@ async fn credentials_are_sent_as_the_card_requires_and_never_printed() {
         "--api-key",
         "k&=1 ~",
         "--bearer",
-        "hunter2",
+        "canary-7c5e-h",
         "--svc-param",
         "x-session: s3ss10n",
         "--metadata",
@@ -204,11 +204,11 @@ async fn credentials_are_sent_as_the_card_requires_and_never_printed() {
     let ended = cli(arguments).ok().await;
     let call = fake.calls().pop().unwrap();
     assert!(call.path.contains("key=k%26%3D1+%7E"), "{}", call.path);
-    assert_eq!(call.header("authorization"), Some("Bearer hunter2"));
+    assert_eq!(call.header("authorization"), Some("Bearer canary-7c5e-h"));
     assert_eq!(call.header("x-session"), Some("s3ss10n"));
     assert_eq!(call.body["params"]["metadata"], json!({ "tenant": "acme" }));
     assert!(ended.stderr.contains("POST"), "{ended:?}");
-    for secret in ["hunter2", "k&=1", "k%26%3D1", "s3ss10n"] {
+    for secret in ["canary-7c5e-h", "k&=1", "k%26%3D1", "s3ss10n"] {
         assert!(!ended.stderr.contains(secret), "{secret} in {}", ended.stderr);
     }
     let help = cli(["send", "--help"]).ok().await.stdout;
@@ -254,7 +254,7 @@ async fn herald_accepts_a_token_and_names_a_missing_credential() {
     let config = r#"
         [auth]
         tokens = [
-            { token = "hunter2", tenant = "acme", principal = "ci" },
+            { token = "canary-7c5e-h", tenant = "acme", principal = "ci" },
             { token = "reader", tenant = "acme", principal = "r", scopes = ["read"] },
         ]
     "#;
@@ -266,7 +266,7 @@ async fn herald_accepts_a_token_and_names_a_missing_credential() {
     let error = reader.fails(4, "A2ACLI_ERR_AUTH_FAILED").await;
     assert_eq!(error["hint"], "the credential needs the scope \"send\"");
     cli(send.into_iter().chain(["--bearer", "x"])).fails(4, "A2ACLI_ERR_AUTH_FAILED").await;
-    let sent = cli(send).env("A2ACLI_BEARER", "hunter2").ok().await;
+    let sent = cli(send).env("A2ACLI_BEARER", "canary-7c5e-h").ok().await;
     assert_eq!(sent.field("State"), "COMPLETED");
 }
 
@@ -364,8 +364,8 @@ async fn an_entry_of_a_catalog_is_an_agent() {
         }
     }
     // A catalog does not choose the receiver of credentials.
-    let send = ["send", "x", "-a", &entry, "--bearer", "hunter2"];
+    let send = ["send", "x", "-a", &entry, "--bearer", "canary-7c5e-h"];
     cli(send).fails(2, "A2ACLI_ERR_USAGE").await;
     cli(send.into_iter().chain(["--trust-origin", &fake.url])).ok().await;
-    assert_eq!(fake.calls().pop().unwrap().header("authorization"), Some("Bearer hunter2"));
+    assert_eq!(fake.calls().pop().unwrap().header("authorization"), Some("Bearer canary-7c5e-h"));
 }

@@ -203,7 +203,7 @@ async fn a_401_with_a_json_rpc_error_is_reported_as_missing_credentials() {
         let error = cli(["send", &fake.url, "x"]).fails(4, "A2ACLI_ERR_CREDENTIALS_MISSING").await;
         assert_eq!(error["message"], "a token is needed here");
         assert_eq!(error["hint"], "give the token with A2ACLI_BEARER");
-        let wrong = cli(["send", &fake.url, "x"]).env("A2ACLI_BEARER", "hunter2");
+        let wrong = cli(["send", &fake.url, "x"]).env("A2ACLI_BEARER", "canary-7c5e-h");
         let error = wrong.fails(4, "A2ACLI_ERR_AUTH_FAILED").await;
         assert!(error["hint"].as_str().unwrap().contains("refused the credential"), "{error}");
     }
@@ -252,7 +252,10 @@ async fn an_expired_token_is_renewed_and_the_new_one_stored() {
     let forms: Vec<_> = fake.calls().into_iter().filter(|call| call.path == "/token").collect();
     let renewed =
         |form: &str, token: &str| form.contains(&format!("refresh_token={token}-refresh"));
-    assert!(renewed(&forms[1].text, "hunter1") && renewed(&forms[2].text, "hunter2"), "{forms:?}");
+    assert!(
+        renewed(&forms[1].text, "hunter1") && renewed(&forms[2].text, "canary-7c5e-h"),
+        "{forms:?}"
+    );
 }
 
 #[tokio::test]

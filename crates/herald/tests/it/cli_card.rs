@@ -134,13 +134,13 @@ async fn no_credential_is_sent_with_the_request_for_the_card() {
          } else { result(request, &json!({ "task": task("COMPLETED") })) })
     .await;
     let arguments =
-        ["send", "-a", &fake.url, "x", "--svc-param", "x-trace:abc", "--api-key", "s3cret"];
-    cli(arguments).env("A2ACLI_BEARER", "hunter2").ok().await;
-    assert_eq!(fake.calls()[0].header("x-key"), Some("s3cret"));
+        ["send", "-a", &fake.url, "x", "--svc-param", "x-trace:abc", "--api-key", "canary-7c5e-s"];
+    cli(arguments).env("A2ACLI_BEARER", "canary-7c5e-h").ok().await;
+    assert_eq!(fake.calls()[0].header("x-key"), Some("canary-7c5e-s"));
     assert_eq!(fake.calls()[0].header("x-trace"), Some("abc"));
     let fetched = &fake.cards()[0];
     let shown = format!("{fetched:?}");
-    assert!(!shown.contains("s3cret") && !shown.contains("hunter2"), "{shown}");
+    assert!(!shown.contains("canary-7c5e-s") && !shown.contains("canary-7c5e-h"), "{shown}");
     assert_eq!(fetched.header("a2a-version"), Some("1.0"));
 }
 

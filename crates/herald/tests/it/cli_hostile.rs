@@ -20,17 +20,17 @@ async fn leading_to(elsewhere: &str) -> Fake {
 async fn a_service_parameter_is_sent_to_the_named_origin_only() {
     let other = agent(json!({ "task": task("COMPLETED") })).await;
     let fake = leading_to(&other.url).await;
-    let send = ["send", "x", "-a", &fake.url, "--svc-param", "x-key: hunter2"];
+    let send = ["send", "x", "-a", &fake.url, "--svc-param", "x-key: canary-7c5e-h"];
     let error = cli(send).fails(2, "A2ACLI_ERR_USAGE").await;
     assert!(error["hint"].as_str().unwrap().contains("--trust-origin"), "{error}");
     assert!(other.calls().is_empty());
     cli(send.into_iter().chain(["--trust-origin", &other.url])).ok().await;
-    assert_eq!(other.calls()[0].header("x-key"), Some("hunter2"));
+    assert_eq!(other.calls()[0].header("x-key"), Some("canary-7c5e-h"));
     // A catalog cannot change that.
     let listed = json!({ "x": other.url });
     let catalog = Fake::start(move |_, _| answer(&listed)).await;
     let entry = format!("{}/agents.json#x", catalog.url);
-    let send = ["send", "x", "-a", &entry, "--svc-param", "x-key: hunter2"];
+    let send = ["send", "x", "-a", &entry, "--svc-param", "x-key: canary-7c5e-h"];
     cli(send).fails(2, "A2ACLI_ERR_USAGE").await;
     assert_eq!(other.calls().len(), 1);
 }
@@ -55,7 +55,7 @@ async fn a_login_with_an_absurd_expiry_is_shown_and_deleted() {
     let directory = home.path().join(".config/a2a-cli");
     fs::create_dir_all(&directory).unwrap();
     let login = |expires: u64| {
-        json!({ "client_id": "me", "access_token": "hunter2", "expires": expires,
+        json!({ "client_id": "me", "access_token": "canary-7c5e-h", "expires": expires,
             "token_url": "http://127.0.0.1:1/token" })
     };
     let kept = json!({ "agents": { "http://127.0.0.1:1": login(300_000_000_000),
@@ -84,11 +84,11 @@ async fn credentials_that_an_agent_repeats_are_redacted() {
     })
     .await;
     let send = ["send", "x", "-a", &fake.url];
-    let ended = cli(send).env("A2ACLI_BEARER", "hunter2").end().await;
+    let ended = cli(send).env("A2ACLI_BEARER", "canary-7c5e-h").end().await;
     assert!(ended.stderr.contains("you sent Bearer …"), "{ended:?}");
-    assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
-    let error = cli(send).env("A2ACLI_BEARER", "hunter2").fails(1, "InternalError").await;
-    assert!(!error.to_string().contains("hunter2"), "{error}");
+    assert!(!ended.stderr.contains("canary-7c5e-h"), "{ended:?}");
+    let error = cli(send).env("A2ACLI_BEARER", "canary-7c5e-h").fails(1, "InternalError").await;
+    assert!(!error.to_string().contains("canary-7c5e-h"), "{error}");
 }
 
 #[tokio::test]
@@ -101,7 +101,9 @@ async fn a_token_that_was_just_obtained_is_redacted_too() {
             card["securitySchemes"]["o"] = json!({ "oauth2SecurityScheme": { "flows": flow } });
             answer(&card)
         }
-        "/token" => answer(&json!({ "access_token": "hunter2-access", "token_type": "Bearer" })),
+        "/token" => {
+            answer(&json!({ "access_token": "canary-7c5e-h-access", "token_type": "Bearer" }))
+        }
         _ => {
             let said = request.header("authorization").unwrap_or_default().to_owned();
             answer(&json!({ "jsonrpc": "2.0", "id": request.body["id"],
@@ -110,9 +112,9 @@ async fn a_token_that_was_just_obtained_is_redacted_too() {
     })
     .await;
     let send = ["send", "x", "-a", &fake.url, "--client-id", "ci", "--debug"];
-    let ended = cli(send).env("A2ACLI_CLIENT_SECRET", "hunter2-secret").end().await;
+    let ended = cli(send).env("A2ACLI_CLIENT_SECRET", "canary-7c5e-h-secret").end().await;
     assert!(ended.stderr.contains("Bearer …"), "{ended:?}");
-    assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+    assert!(!ended.stderr.contains("canary-7c5e-h"), "{ended:?}");
 }
 
 #[tokio::test]
@@ -187,7 +189,7 @@ async fn a_directory_with_a_hostile_name_does_not_reach_the_terminal() {
     let home = tempdir().unwrap();
     let hostile = home.path().join("a\u{1b}[31m\u{202e}");
     fs::create_dir(&hostile).unwrap();
-    fs::write(hostile.join(".env"), "A2ACLI_BEARER=hunter2\n").unwrap();
+    fs::write(hostile.join(".env"), "A2ACLI_BEARER=canary-7c5e-h\n").unwrap();
     fs::set_permissions(hostile.join(".env"), fs::Permissions::from_mode(0o644)).unwrap();
     let ended = cli(["send", "x", "-a", "127.0.0.1:1"]).at(&hostile).end().await;
     assert!(ended.stderr.contains("chmod 600"), "{ended:?}");
@@ -210,11 +212,11 @@ async fn a_conformance_report_has_no_control_characters_and_no_token() {
     .await;
     for format in ["text", "json"] {
         let check = ["conformance", &fake.url, "--only", "CARD", "-o", format];
-        let ended = cli(check).env("A2ACLI_BEARER", "hunter2").end().await;
+        let ended = cli(check).env("A2ACLI_BEARER", "canary-7c5e-h").end().await;
         assert!(ended.stdout.contains("evil"), "{ended:?}");
         let active = ['\u{202e}', '\u{2066}', '\u{200f}', '\u{9b}'];
         assert!(!ended.stdout.contains(active), "{ended:?}");
-        assert!(!ended.stdout.contains("hunter2"), "{ended:?}");
+        assert!(!ended.stdout.contains("canary-7c5e-h"), "{ended:?}");
     }
 }
 
@@ -223,7 +225,7 @@ async fn a_token_of_conformance_is_sent_to_the_named_origin_only() {
     let other = agent(json!({ "task": task("COMPLETED") })).await;
     let fake = leading_to(&other.url).await;
     let check = ["conformance", &fake.url, "--only", "SEND", "--timeout", "5s"];
-    cli(check).env("A2ACLI_BEARER", "hunter2").end().await;
+    cli(check).env("A2ACLI_BEARER", "canary-7c5e-h").end().await;
     let calls = other.calls();
     assert!(!calls.is_empty(), "another port of the same host");
     assert!(calls.iter().all(|call| call.header("authorization").is_none()), "{calls:?}");

@@ -60,12 +60,13 @@ async fn a_file_for_one_agent_has_its_reference_and_its_credential() {
     let fake = agent(json!({ "task": task("COMPLETED") })).await;
     let home = tempdir().unwrap();
     let file = home.path().join("fake.env");
-    fs::write(&file, format!("A2ACLI_AGENT_CARD={}\nA2ACLI_BEARER='hunter2'\n", fake.url)).unwrap();
+    fs::write(&file, format!("A2ACLI_AGENT_CARD={}\nA2ACLI_BEARER='canary-7c5e-h'\n", fake.url))
+        .unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let arguments = ["send", "x", "--config", "fake.env"];
     let sent = cli(arguments).at(home.path()).ok().await;
     assert_eq!(sent.stderr, "");
-    assert_eq!(fake.calls()[0].header("authorization"), Some("Bearer hunter2"));
+    assert_eq!(fake.calls()[0].header("authorization"), Some("Bearer canary-7c5e-h"));
     let flagged = cli(arguments.into_iter().chain(["--bearer", "other"])).at(home.path());
     flagged.ok().await;
     assert_eq!(fake.calls()[1].header("authorization"), Some("Bearer other"));
@@ -79,7 +80,7 @@ async fn a_file_for_one_agent_has_its_reference_and_its_credential() {
     let warned = cli(arguments).at(home.path()).ok().await;
     assert!(warned.stderr.contains("chmod 600"), "{warned:?}");
     let shown = cli(["config", "show", "--config", "fake.env"]).at(home.path()).ok().await;
-    assert!(!shown.stdout.contains("hunter2"), "{shown:?}");
+    assert!(!shown.stdout.contains("canary-7c5e-h"), "{shown:?}");
     assert!(shown.field("bearer").starts_with("(hidden) (file "), "{shown:?}");
 }
 
@@ -104,7 +105,9 @@ async fn a_found_file_obtains_no_credential_and_starts_no_program() {
     theirs(&format!("A2ACLI_AGENT_CARD={}\n", fake.url));
     run(send).ok().await;
     assert_eq!(shown(), None, "without a credential there is nothing to lose");
-    for (name, value) in [("BEARER", "hunter2"), ("SVC_PARAM", "authorization:Bearer hunter2")] {
+    for (name, value) in
+        [("BEARER", "canary-7c5e-h"), ("SVC_PARAM", "authorization:Bearer canary-7c5e-h")]
+    {
         let name = format!("A2ACLI_{name}");
         let variable = |run: crate::cli_support::Run| run.env(&name, value);
         let before = fake.calls().len();
@@ -116,7 +119,7 @@ async fn a_found_file_obtains_no_credential_and_starts_no_program() {
         // The agent of the command line or of the user's own file gets the credential.
         for explicit in [&["send", &fake.url, "x"][..], &["send", "x", "-a", &fake.url], &named] {
             variable(run(explicit)).ok().await;
-            assert_eq!(shown().as_deref(), Some("Bearer hunter2"), "{explicit:?}");
+            assert_eq!(shown().as_deref(), Some("Bearer canary-7c5e-h"), "{explicit:?}");
         }
     }
     // The user's own file counts like a variable, and its agent is not used instead.
@@ -180,7 +183,8 @@ async fn a_misspelt_setting_causes_a_warning() {
     let file = "A2ACLI_TIMOUT=5s\nA2ACLI_PROFILE_OF_ANOTHER_TOOL=1\nTIMOUT=1\n";
     fs::write(home.path().join(".env"), file).unwrap();
     let shown = cli(["config", "show"]).at(home.path());
-    let shown = shown.env("A2ACLI_BEARR", "hunter2").env("A2ACLI_STREAM", "1").ok().await.stderr;
+    let shown =
+        shown.env("A2ACLI_BEARR", "canary-7c5e-h").env("A2ACLI_STREAM", "1").ok().await.stderr;
     for said in [
         "A2ACLI_TIMOUT (file ",
         "did you mean A2ACLI_TIMEOUT?",
@@ -190,7 +194,7 @@ async fn a_misspelt_setting_causes_a_warning() {
         assert!(shown.contains(said), "no {said:?} in {shown}");
     }
     assert_eq!(shown.lines().count(), 3, "{shown}");
-    assert!(!shown.contains("hunter2"), "{shown}");
+    assert!(!shown.contains("canary-7c5e-h"), "{shown}");
 }
 
 #[tokio::test]

@@ -15,7 +15,10 @@ use tokio::{
     io::AsyncWriteExt, net::TcpListener, process::Command, task::JoinHandle, time::timeout,
 };
 
-use crate::support::{Ended, Herald, Options, SOON};
+use crate::{
+    canary,
+    support::{Ended, Herald, Options, SOON},
+};
 
 /// One run of `herald`, in a directory of its own and with a clean environment.
 #[derive(Debug)]
@@ -75,6 +78,8 @@ impl Run {
         }
         let output = timeout(SOON, child.wait_with_output()).await.expect("it ends in time");
         let output = output.unwrap();
+        canary::scan("the output of a command", &output.stdout);
+        canary::scan("the errors of a command", &output.stderr);
         let ended = Ended {
             status: output.status,
             stdout: String::from_utf8(output.stdout).unwrap(),

@@ -180,7 +180,7 @@ async fn a_chat_from_a_terminal_into_a_file_is_refused() {
 
 #[tokio::test]
 async fn listen_prints_notifications_with_the_right_token() {
-    let listen = ["listen", "--token", "s3cret", "--count", "3", "-o", "json", "--stream"];
+    let listen = ["listen", "--token", "canary-7c5e-s", "--count", "3", "-o", "json", "--stream"];
     let mut child = cli(listen).spawn();
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
     let first = timeout(SOON, said.next_line()).await.unwrap().unwrap().unwrap();
@@ -195,13 +195,14 @@ async fn listen_prints_notifications_with_the_right_token() {
     };
     let current = json!({ "statusUpdate": { "taskId": "t-1", "contextId": "c-1",
         "status": { "state": "TASK_STATE_WORKING" } } });
-    let token = Some(("x-a2a-notification-token", "s3cret"));
+    let token = Some(("x-a2a-notification-token", "canary-7c5e-s"));
     assert_eq!(post(None, current.clone()).await, 401);
     assert_eq!(post(Some(("x-a2a-notification-token", "guess")), current.clone()).await, 401);
     assert_eq!(post(token, json!({ "hello": 1 })).await, 400);
     assert_eq!(post(token, current.clone()).await, 200);
     assert_eq!(
-        post(Some(("authorization", "Bearer s3cret")), json!({ "task": task("COMPLETED") })).await,
+        post(Some(("authorization", "Bearer canary-7c5e-s")), json!({ "task": task("COMPLETED") }))
+            .await,
         200
     );
     let older = json!({ "kind": "task", "id": "t-2", "contextId": "c", "status": { "state": "completed" } });

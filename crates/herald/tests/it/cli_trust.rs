@@ -70,10 +70,10 @@ async fn certificates_are_checked_unless_insecure_warns() {
 
     let blind = cli(send.into_iter().chain(["--insecure"])).ok().await;
     assert_eq!(blind.stderr.matches("Warning: ").count(), 1, "{blind:?}");
-    let more = ["--insecure", "--bearer", "hunter2"];
+    let more = ["--insecure", "--bearer", "canary-7c5e-h"];
     let exposed = cli(send.into_iter().chain(more)).ok().await;
     assert!(exposed.stderr.contains("Warning: SECURITY: "), "{exposed:?}");
-    assert!(!exposed.stderr.contains("hunter2"), "{exposed:?}");
+    assert!(!exposed.stderr.contains("canary-7c5e-h"), "{exposed:?}");
     let careful = cli(send.into_iter().chain(["--insecure=false"]));
     careful.env("A2ACLI_INSECURE", "true").fails(3, "A2ACLI_ERR_UNREACHABLE").await;
 

@@ -155,17 +155,17 @@ async fn a_server_that_requires_credentials_gets_them() {
     let config = r#"
 [auth]
 required = true
-tokens = [{ token = "s3cret-token", tenant = "t", principal = "p" }]
+tokens = [{ token = "canary-7c5e-token", tenant = "t", principal = "p" }]
 [card]
 interfaces = ["jsonrpc", "http+json", "grpc"]
 "#;
     let herald = Herald::start(Options::config(config)).await;
     let url = format!("http://{}", herald.address);
     let only = ["--only", "SEND-001", "--only", "ERR-068", "--only", "ERR-069"];
-    let run = [&[url.as_str(), "--bearer", "s3cret-token"], &only[..]].concat();
+    let run = [&[url.as_str(), "--bearer", "canary-7c5e-token"], &only[..]].concat();
     let (report, rows) = report(&run).await;
     assert!(rows.len() >= 6 && rows.iter().all(|row| row.result == "pass"), "{rows:#?}");
-    assert!(!report.to_string().contains("s3cret"), "{report:#}");
+    assert!(!report.to_string().contains("canary-7c5e"), "{report:#}");
     let ended = conformance(&[&[url.as_str()], &only[..]].concat()).await;
     assert_eq!(ended.status.code(), Some(4), "{ended:?}");
     assert!(ended.stderr.contains("A2ACLI_BEARER"), "{ended:?}");

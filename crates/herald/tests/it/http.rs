@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::{net::TcpStream, task::JoinSet, time::timeout};
 
-use crate::support::SOON;
+use crate::{canary, support::SOON};
 
 /// One persistent connection. Dropping it closes it.
 #[derive(Debug)]
@@ -144,7 +144,11 @@ fn is_stream(headers: &HeaderMap) -> bool {
 async fn whole(response: Response<Incoming>) -> Result<Answer, Cut> {
     let (head, body) = response.into_parts();
     let body = timeout(SOON, body.collect()).await.expect("a body in time").map_err(cut)?;
-    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: body.to_bytes() })
+    let answer =
+        Answer { status: head.status.as_u16(), headers: head.headers, body: body.to_bytes() };
+    canary::scan("the headers of a response", format!("{:?}", answer.headers));
+    canary::scan("a response", &answer.body);
+    Ok(answer)
 }
 
 impl Answer {
@@ -171,6 +175,7 @@ impl Stream {
             let frame = timeout(SOON, self.body.frame()).await.expect("an event in time");
             let Some(frame) = frame else { return Ok(None) };
             if let Ok(bytes) = frame.map_err(cut)?.into_data() {
+                canary::scan("a stream", &bytes);
                 let mut events = Vec::new();
                 self.parser.push(&bytes, &mut events).expect("events of a bearable size");
                 self.events.extend(events);

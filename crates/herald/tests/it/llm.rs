@@ -57,7 +57,7 @@ async fn a_message_goes_to_the_model_and_its_answer_is_the_artifact() {
         "system = \"{SYSTEM}\"\napi_key = \"env:POET_KEY\"\ntemperature = 0.5\nmax_tokens = 99\n\
          parameters = {{ top_p = 0.9, stop = [\"END\"] }}"
     );
-    let options = asks(&model, &settings).environment("POET_KEY", "canary-key-31");
+    let options = asks(&model, &settings).environment("POET_KEY", "canary-7c5e-31");
     let herald = Herald::start(options.arguments(["--log-level", "trace"])).await;
     let task = told(&herald, "A poem, please").await;
     assert_eq!(state(&task), "completed");
@@ -69,7 +69,7 @@ async fn a_message_goes_to_the_model_and_its_answer_is_the_artifact() {
 
     let asked = model.asked().pop().unwrap();
     assert_eq!(asked.path, "/v1/chat/completions");
-    assert_eq!(asked.header("authorization"), Some("Bearer canary-key-31"));
+    assert_eq!(asked.header("authorization"), Some("Bearer canary-7c5e-31"));
     let expected = json!({
         "model": "tiny", "stream": true, "stream_options": { "include_usage": true },
         "temperature": 0.5, "max_tokens": 99, "top_p": 0.9, "stop": ["END"],
@@ -83,7 +83,7 @@ async fn a_message_goes_to_the_model_and_its_answer_is_the_artifact() {
     assert!(!card.text().contains("secret song"), "{}", card.text());
     assert!(!task.to_string().contains("secret song"));
     let log = herald.log();
-    for canary in ["canary-key", "secret song"] {
+    for canary in ["canary-7c5e", "secret song"] {
         assert!(!log.contains(canary), "{canary} in the log");
     }
 }
@@ -285,39 +285,39 @@ async fn callers_see_as_much_of_a_failure_as_error_detail_allows() {
 #[tokio::test]
 async fn a_key_that_the_endpoint_repeats_is_redacted() {
     let refusal = |body: &str| Step::Raw(response(401, "application/json", body));
-    let escaped = r"\u0063anary-key\/77";
-    let long = format!("{}canary-key/77", "x".repeat((64 << 10) - 8));
-    let cut = "HTTP/1.1 401 No\r\ncontent-length: 99\r\n\r\nwrong key: canary-key/7";
-    let whole = r#"{"choices":[{"message":{"content":"?"}}],"error":"canary-key/77"}"#;
+    let escaped = r"\u0063anary-7c5e\/77";
+    let long = format!("{}canary-7c5e/77", "x".repeat((64 << 10) - 8));
+    let cut = "HTTP/1.1 401 No\r\ncontent-length: 99\r\n\r\nwrong key: canary-7c5e/7";
+    let whole = r#"{"choices":[{"message":{"content":"?"}}],"error":"canary-7c5e/77"}"#;
     for (answer, said) in [
-        (refusal(r#"{"error":"wrong key: canary-key/77"}"#), "with status 401: wrong key: …"),
+        (refusal(r#"{"error":"wrong key: canary-7c5e/77"}"#), "with status 401: wrong key: …"),
         (
             refusal(&format!(r#"{{"error":{{"message":"wrong key: {escaped}"}}}}"#)),
             "with status 401: wrong key: …",
         ),
         // Bodies that are not JSON, or JSON within a text.
         (refusal(&format!("wrong key: {escaped}!")), "with status 401: wrong key: …!"),
-        (refusal("/?key=%63anary-key%2f77&x"), "with status 401: /?key=…&x"),
+        (refusal("/?key=%63anary-7c5e%2f77&x"), "with status 401: /?key=…&x"),
         (refusal(&long), "with status 401"),
         (Step::Raw(cut.into()), "with status 401"),
         (
-            Step::Raw(response(200, "text/canary-key/77", "Hello")),
+            Step::Raw(response(200, "text/canary-7c5e/77", "Hello")),
             "from its model's endpoint: text/…: Hello",
         ),
         (Step::Raw(response(200, "application/json", whole)), "got an error from its model: …"),
-        (stream("data: canary-key/77\n\n"), "that cannot be read: …"),
+        (stream("data: canary-7c5e/77\n\n"), "that cannot be read: …"),
         (
             stream(&format!("data: {{\"error\":{{\"message\":\"{escaped}\"}}}}\n\n")),
             "got an error from its model: …",
         ),
     ] {
         let model = Model::start(vec![answer]).await;
-        let settings = "api_key = \"canary-key/77\"\nerror_detail = \"full\"\nretries = 0";
+        let settings = "api_key = \"canary-7c5e/77\"\nerror_detail = \"full\"\nretries = 0";
         let herald = Herald::start(asks(&model, settings)).await;
         let task = told(&herald, "hi").await;
         assert!(failure(&task).0.ends_with(said), "{said}: {}", failure(&task).0);
         let shown = format!("{task}{}", herald.log());
-        assert!(!shown.contains("anary-key"), "{said}: {shown}");
+        assert!(!shown.contains("anary-7c5e"), "{said}: {shown}");
     }
 }
 

@@ -14,6 +14,9 @@
 
 mod auth;
 mod authority;
+// The same canaries that the server is tested with.
+#[path = "../../../server/tests/it/canary.rs"]
+mod canary;
 mod http;
 #[expect(dead_code, reason = "the other test binary uses the rest of it")]
 mod model;

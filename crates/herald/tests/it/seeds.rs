@@ -346,7 +346,7 @@ mod fifth {
 
     const SECURED: &str = r#"
 [auth]
-tokens = [{ token = "sk-test", tenant = "a", principal = "p" }]
+tokens = [{ token = "canary-7c5e-test", tenant = "a", principal = "p" }]
 
 [limits]
 max_body_bytes = 4096
@@ -408,8 +408,8 @@ kind = "conformance"
     #[tokio::test]
     async fn conditions_have_the_listed_results() {
         let herald = Herald::start(Options::config(SECURED)).await;
-        let authorised = |call: Call| call.header("authorization", "Bearer sk-test");
-        let wrong = pasted("/a2a", SEND).header("authorization", "Bearer sk-wrong");
+        let authorised = |call: Call| call.header("authorization", "Bearer canary-7c5e-test");
+        let wrong = pasted("/a2a", SEND).header("authorization", "Bearer canary-7c5e-wrong");
         assert_eq!(herald.call(&wrong).await.status, 401);
         assert_eq!(herald.call(&pasted("/a2a", SEND)).await.status, 401);
         let large = call("message/send", &json!({ "x": "x".repeat(5000) }));

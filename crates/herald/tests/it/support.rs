@@ -2,8 +2,8 @@
 
 use std::{
     fs::{self, File},
-    io::{Read, Seek, SeekFrom},
-    net::{Ipv4Addr, SocketAddr},
+    io::{self, Read, Seek, SeekFrom, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -16,10 +16,16 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::http::{Answer, Call, Client};
+use crate::{
+    canary,
+    http::{Answer, Call, Client},
+};
 
 /// The timeout of a condition. It is long enough for a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
+
+/// The timeout of the last look at the metrics. A server that a test has paused does not answer.
+const SCRAPE: Duration = Duration::from_secs(2);
 
 /// The agents of most tests: `echo` at the root, and the scripted `conformance` agent.
 pub(crate) const AGENTS: &str = r#"
@@ -157,14 +163,29 @@ impl Options {
             let data = self.data.clone().unwrap_or_else(|| home.join("data"));
             command.arg("--data").arg(data);
         }
+        let mut level = None;
         if let Some(text) = &self.config {
             let path = home.join("herald.toml");
+            let mut text = text.clone();
+            if self.has_secrets() && !text.contains("[metrics]") {
+                text.push_str("\n[metrics]\nopen = true\n");
+            }
+            if self.has_secrets() && !text.contains("[log]") && self.a2a_server.is_none() {
+                level = Some(("HERALD_LOG_LEVEL", "trace"));
+            }
             fs::write(&path, text).unwrap();
             command.arg("--config").arg(path);
         }
-        command.args(&self.arguments).envs(self.environment.iter().cloned());
+        command.envs(level).args(&self.arguments).envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         command
+    }
+
+    /// True if there are secrets that it could leak. It then logs everything, and its metrics are open, so that
+    /// both can be scanned.
+    fn has_secrets(&self) -> bool {
+        let variables = self.environment.iter().map(|(_, value)| value);
+        self.config.iter().chain(variables).any(|text| text.contains(canary::MARK))
     }
 
     /// Starts it in this directory with all three standard streams as pipes.
@@ -194,6 +215,8 @@ pub(crate) async fn ended_within(mut command: Command, limit: Duration) -> Ended
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = timeout(limit, command.kill_on_drop(true).output()).await;
     let output = output.expect("it ends in time").unwrap();
+    canary::scan("the output of a command", &output.stdout);
+    canary::scan("the errors of a command", &output.stderr);
     Ended {
         status: output.status,
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -279,6 +302,17 @@ impl Herald {
         fs::read_to_string(self.home().join("log")).unwrap_or_default()
     }
 
+    /// Its metrics, unless it has stopped, refuses them or serves TLS only.
+    fn metrics(&self) -> io::Result<Vec<u8>> {
+        let mut socket = TcpStream::connect_timeout(&self.address, SCRAPE)?;
+        socket.set_read_timeout(Some(SCRAPE))?;
+        socket
+            .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut text = Vec::new();
+        socket.read_to_end(&mut text)?;
+        Ok(text)
+    }
+
     pub(crate) async fn client(&self) -> Client {
         Client::connect(self.address).await.unwrap()
     }
@@ -304,7 +338,11 @@ impl Drop for Herald {
             let from = log.len().saturating_sub(4000);
             let from = (from..=log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or(0);
             eprintln!("the server's log ends with:\n{}", &log[from..]);
+            return;
         }
+        canary::scan("the metrics of the server", self.metrics().unwrap_or_default());
+        canary::scan("the log of the server", self.log());
+        canary::scan("the greeting of the server", &self.greeting);
     }
 }
 

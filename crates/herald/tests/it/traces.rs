@@ -23,6 +23,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 use tokio_rustls::{TlsAcceptor, rustls};
 
 use crate::{
+    canary,
     http::Call,
     support::{AGENTS, CONFORMANCE, Herald, Options, SOON, eventually, uuid},
 };
@@ -98,6 +99,18 @@ impl Collector {
         })
         .await;
         found.unwrap()
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let received = self.received.lock().unwrap();
+            canary::scan(
+                "the exported spans",
+                format!("{:?} {:?}", received.spans, received.resources),
+            );
+        }
     }
 }
 
@@ -213,7 +226,7 @@ async fn metadata_makes_a_span_a_child_and_without_it_the_span_is_a_root() {
 async fn the_last_spans_are_sent_with_all_attributes_before_the_end() {
     let collector = Collector::start().await;
     let settings = "service = \"desk\"\nheaders = { authorization = \"env:COLLECTOR_KEY\" }";
-    let options = collector.options(settings).environment("COLLECTOR_KEY", "Basic canary");
+    let options = collector.options(settings).environment("COLLECTOR_KEY", "Basic canary-7c5e");
     let options = options.environment("OTEL_BSP_SCHEDULE_DELAY", "600000");
     let options = options.environment("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test");
     let mut herald = Herald::start(options).await;
@@ -232,7 +245,7 @@ async fn the_last_spans_are_sent_with_all_attributes_before_the_end() {
     assert_eq!(text(&call.attributes, "http.response.status_code"), "200");
     let status = call.status.clone().unwrap_or_default().code;
     assert_eq!(status, StatusCode::Unset as i32, "the caller's mistake is not ours");
-    assert_eq!(received.headers[0]["authorization"], "Basic canary");
+    assert_eq!(received.headers[0]["authorization"], "Basic canary-7c5e");
     let resource = &received.resources[0].attributes;
     assert_eq!(text(resource, "service.name"), "desk");
     assert_eq!(text(resource, "service.version"), env!("CARGO_PKG_VERSION"));

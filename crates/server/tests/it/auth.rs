@@ -18,16 +18,16 @@ fn token(secret: &str, tenant: &str, principal: &str, scopes: Scopes) -> Token {
 
 async fn guarded() -> Hub {
     let tokens = vec![
-        token("alice-secret", "acme", "alice", Scopes::ALL),
-        token("bob-secret", "acme", "bob", Scopes::ALL),
-        token("reader-secret", "acme", "alice", Scopes::READ),
-        token("eve-secret", "other", "eve", Scopes::ALL),
+        token("canary-7c5e-alice", "acme", "alice", Scopes::ALL),
+        token("canary-7c5e-bob", "acme", "bob", Scopes::ALL),
+        token("canary-7c5e-reader", "acme", "alice", Scopes::READ),
+        token("canary-7c5e-eve", "other", "eve", Scopes::ALL),
     ];
     Hub::with(Config { tokens, ..Config::default() }).await
 }
 
 fn as_(who: &str, call: Call) -> Call {
-    call.header("Authorization", &format!("Bearer {who}-secret"))
+    call.header("Authorization", &format!("Bearer canary-7c5e-{who}"))
 }
 
 /// Every operation, over both bindings and both versions.
@@ -67,7 +67,7 @@ async fn nothing_happens_without_credentials() {
     for call in everything("x") {
         for call in [
             call.clone(),
-            call.clone().header("Authorization", "Bearer wrong"),
+            call.clone().header("Authorization", "Bearer canary-7c5e-wrong"),
             call.clone().header("Authorization", "Bearer "),
             call.clone().header("Authorization", "Basic YWxpY2U6eA=="),
             call.clone().header("A2A-Extensions", "urn:known"),
@@ -261,13 +261,13 @@ async fn mistakes_in_the_configuration_are_found_when_the_server_is_built() {
 async fn a_token_allows_the_agents_and_skills_that_it_names() {
     let limited = Token {
         agents: Some(vec!["files".into()]),
-        ..token("files-secret", "acme", "alice", Scopes::ALL)
+        ..token("canary-7c5e-files", "acme", "alice", Scopes::ALL)
     };
     let skilled = Token {
         skills: Some(vec!["lint".into()]),
-        ..token("skilled-secret", "acme", "alice", Scopes::ALL)
+        ..token("canary-7c5e-skilled", "acme", "alice", Scopes::ALL)
     };
-    let all = token("alice-secret", "acme", "alice", Scopes::ALL);
+    let all = token("canary-7c5e-alice", "acme", "alice", Scopes::ALL);
     let tokens = vec![limited, skilled, all];
     let hub = Hub::with(Config { tokens, ..Config::default() }).await;
     let refused = |answer: Answer| assert_eq!(answer.status(), 403, "{}", answer.text());

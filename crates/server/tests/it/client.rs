@@ -10,7 +10,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::hub::SOON;
+use crate::{canary, hub::SOON};
 
 /// One HTTP/1.1 connection.
 #[derive(Debug)]
@@ -239,6 +239,7 @@ impl Client {
         self.take(count).await.expect("more bytes")
     }
 
+    /// The head of the next response.
     pub(crate) async fn head(&mut self) -> Head {
         let status = self.line().await.expect("a response");
         let status = status.split(' ').nth(1).unwrap().parse().unwrap();
@@ -248,6 +249,7 @@ impl Client {
             let Some((name, value)) = line.split_once(':') else { break };
             headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
+        canary::scan("the headers of a response", format!("{headers:?}"));
         Head { status, headers }
     }
 
@@ -257,10 +259,13 @@ impl Client {
             while let Some(chunk) = self.chunk().await.expect("a whole body") {
                 body.extend(chunk);
             }
+            canary::scan("a response", &body);
             return body;
         }
         let length = head.header("content-length").map_or(0, |length| length.parse().unwrap());
-        self.take(length).await.expect("a whole body")
+        let body = self.take(length).await.expect("a whole body");
+        canary::scan("a response", &body);
+        body
     }
 
     /// The next chunk, `Some(None)` at the proper end, or `None` if the connection broke off.
@@ -356,6 +361,7 @@ impl Stream {
     }
 
     fn push(&mut self, chunk: &[u8]) {
+        canary::scan("a stream", chunk);
         let mut events = Vec::new();
         self.parser.push(chunk, &mut events).unwrap();
         self.raw.extend_from_slice(chunk);

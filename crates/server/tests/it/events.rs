@@ -235,7 +235,7 @@ async fn a_direct_answer_and_an_agent_that_does_not_stream_are_not_shown() {
 #[tokio::test]
 async fn nobody_sees_what_is_anothers() {
     let token = |name: &str, scopes| Token {
-        secret: format!("{name}-secret"),
+        secret: format!("canary-7c5e-{name}"),
         tenant: "acme".into(),
         principal: name.into(),
         scopes,
@@ -244,8 +244,9 @@ async fn nobody_sees_what_is_anothers() {
     let blind = Scopes::SEND;
     let tokens = vec![token("ann", Scopes::ALL), token("bob", Scopes::ALL), token("eve", blind)];
     let hub = Hub::with(Config { tokens, ..Config::default() }).await;
-    let by =
-        |call: Call, name: &str| call.header("Authorization", &format!("Bearer {name}-secret"));
+    let by = |call: Call, name: &str| {
+        call.header("Authorization", &format!("Bearer canary-7c5e-{name}"))
+    };
     let answer = hub.call(Call::get("/events").v1()).await;
     assert_eq!(answer.status(), 401);
     assert!(answer.header("www-authenticate").is_some());

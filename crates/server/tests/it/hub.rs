@@ -3,12 +3,13 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use herald_engine::{Engine, Profile, Settings, agent::Extension, store::sqlite::Sqlite};
-use herald_server::{CardInterface, Config, ServeError, Server, ServerBuilder};
+use herald_server::{CardInterface, Config, MetricsAccess, ServeError, Server, ServerBuilder};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tokio_util::task::TaskTracker;
 
 use crate::{
     agents::Script,
+    canary,
     client::{Answer, Call, Client},
 };
 
@@ -63,6 +64,9 @@ impl Hub {
     }
 
     pub(crate) async fn with(config: Config) -> Self {
+        if !config.tokens.is_empty() || matches!(config.metrics, MetricsAccess::Token(_)) {
+            canary::watch_log();
+        }
         Self::built(|builder| builder.config(config)).await
     }
 
@@ -117,5 +121,13 @@ impl Hub {
 
     pub(crate) async fn stopped(&mut self) {
         tokio::time::timeout(SOON, &mut self.served).await.unwrap().unwrap().unwrap();
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            canary::check_log();
+        }
     }
 }

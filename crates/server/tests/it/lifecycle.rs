@@ -133,7 +133,7 @@ async fn nobody_serves_the_network_without_credentials_by_accident() {
     let config = Config { open_to_network: true, ..Config::default() };
     build(config).serve(bind().await, async {}).await.unwrap();
     let token = herald_server::Token {
-        secret: "s".into(),
+        secret: "canary-7c5e".into(),
         tenant: TenantId::from("t"),
         principal: "p".into(),
         scopes: Scopes::ALL,

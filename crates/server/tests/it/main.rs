@@ -4,9 +4,12 @@
 #![expect(clippy::disallowed_methods, reason = "json! is how tests write what they send")]
 
 mod agents;
+mod canary;
 mod client;
 mod hub;
 mod provider;
+#[path = "../../../protocol/tests/it/replaced.rs"]
+mod replaced;
 
 mod auth;
 mod auth_certificate;
@@ -38,4 +41,5 @@ mod unread;
 mod v01;
 mod v03;
 mod version;
+mod words;
 mod ws;

@@ -206,7 +206,7 @@ async fn nothing_that_callers_make_up_becomes_a_label() {
 #[tokio::test]
 async fn metrics_are_for_operators_where_callers_need_credentials() {
     let token = Token {
-        secret: "s3cret".into(),
+        secret: "canary-7c5e-caller".into(),
         tenant: "acme".into(),
         principal: "ci".into(),
         scopes: Scopes::ALL,
@@ -216,22 +216,22 @@ async fn metrics_are_for_operators_where_callers_need_credentials() {
     let get = || Call::get("/metrics");
     let bearer = |token: &str| get().header("Authorization", &format!("Bearer {token}"));
     let closed = Hub::with(Config { tokens: tokens.clone(), ..Config::default() }).await;
-    for call in [get(), bearer("s3cret")] {
+    for call in [get(), bearer("canary-7c5e-caller")] {
         let answer = closed.call(call).await;
         assert_eq!(answer.status(), 403, "{}", answer.text());
         assert!(answer.text().contains("[metrics]"));
     }
-    let metrics = MetricsAccess::Token("scr4pe".into());
-    assert!(!format!("{metrics:?}").contains("scr4pe"));
+    let metrics = MetricsAccess::Token("canary-7c5e-scraper".into());
+    assert!(!format!("{metrics:?}").contains("canary-7c5e-scraper"));
     let guarded = Hub::with(Config { tokens: tokens.clone(), metrics, ..Config::default() }).await;
-    for call in [get(), bearer("s3cret"), bearer("scr4p"), bearer("")] {
+    for call in [get(), bearer("canary-7c5e-caller"), bearer("scr4p"), bearer("")] {
         let answer = guarded.call(call).await;
         assert_eq!(answer.status(), 401);
         assert!(answer.header("www-authenticate").unwrap().starts_with("Bearer"));
     }
-    assert_eq!(guarded.call(bearer("scr4pe")).await.status(), 200);
+    assert_eq!(guarded.call(bearer("canary-7c5e-scraper")).await.status(), 200);
     let call = Call::rpc("GetTask", &json!({ "id": "x" }));
-    let call = call.header("Authorization", "Bearer scr4pe");
+    let call = call.header("Authorization", "Bearer canary-7c5e-scraper");
     assert_eq!(guarded.call(call).await.status(), 401, "it opens nothing else");
     let metrics = MetricsAccess::Everybody;
     let open = Hub::with(Config { tokens, metrics, ..Config::default() }).await;

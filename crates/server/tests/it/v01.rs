@@ -271,7 +271,7 @@ async fn two_agents_do_not_share_a_task_by_its_id() {
 
 fn token(who: &str) -> Token {
     Token {
-        secret: format!("{who}-secret"),
+        secret: format!("canary-7c5e-{who}"),
         tenant: TenantId::from("acme"),
         principal: who.into(),
         scopes: if who == "reader" { Scopes::READ } else { Scopes::ALL },
@@ -283,7 +283,8 @@ fn token(who: &str) -> Token {
 async fn two_callers_may_use_the_same_id_and_never_meet() {
     let tokens = ["alice", "bob", "reader"].map(token).to_vec();
     let hub = Hub::with(Config { tokens, ..Config::default() }).await;
-    let as_ = |who: &str, call: Call| call.header("Authorization", &format!("Bearer {who}-secret"));
+    let as_ =
+        |who: &str, call: Call| call.header("Authorization", &format!("Bearer canary-7c5e-{who}"));
     for who in ["alice", "bob"] {
         let send = as_(who, call("tasks/send", &named("mine", who)).at("/a2a"));
         let task = hub.call(send).await.result();

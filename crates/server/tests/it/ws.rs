@@ -24,13 +24,14 @@ use tokio_tungstenite::{
 };
 
 use crate::{
+    canary,
     client::{Call, data, message, old_message},
     errors,
     hub::{Hub, SOON},
 };
 
 /// One WebSocket.
-struct Socket {
+pub(crate) struct Socket {
     stream: WebSocketStream<TcpStream>,
     answer: Response<Option<Vec<u8>>>,
 }
@@ -38,7 +39,7 @@ struct Socket {
 const V1: &[(&str, &str)] = &[("A2A-Version", "1.0")];
 
 impl Socket {
-    async fn open(hub: &Hub) -> Self {
+    pub(crate) async fn open(hub: &Hub) -> Self {
         Self::at(hub, "/ws", V1).await.unwrap()
     }
 
@@ -95,14 +96,17 @@ impl Socket {
     async fn next(&mut self) -> Value {
         loop {
             match self.frame().await.expect("another message") {
-                Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+                Message::Text(text) => {
+                    canary::scan("a message", &text);
+                    return serde_json::from_str(&text).unwrap();
+                }
                 Message::Ping(_) | Message::Pong(_) => {}
                 Message::Binary(_) | Message::Close(_) | Message::Frame(_) => panic!("no text"),
             }
         }
     }
 
-    async fn call(&mut self, method: &str, params: &Value) -> Value {
+    pub(crate) async fn call(&mut self, method: &str, params: &Value) -> Value {
         self.send("one", method, params).await;
         let answer = self.next().await;
         assert_eq!(answer["id"], "one", "{answer}");
@@ -378,7 +382,7 @@ fn resident() -> u64 {
 
 fn tokens() -> Config {
     let token = |name: &str| Token {
-        secret: format!("{name}-secret"),
+        secret: format!("canary-7c5e-{name}"),
         tenant: "acme".into(),
         principal: name.into(),
         scopes: Scopes::ALL,
@@ -396,7 +400,7 @@ async fn credentials_are_checked_before_the_switch_and_open_only_ones_own_tasks(
     assert_eq!(Socket::at(&hub, "/ws", &wrong).await.err(), Some(401));
     let mut sockets = Vec::new();
     for name in ["ann", "bob"] {
-        let token = format!("Bearer {name}-secret");
+        let token = format!("Bearer canary-7c5e-{name}");
         let headers = [("Authorization", token.as_str()), ("A2A-Version", "1.0")];
         sockets.push(Socket::at(&hub, "/ws", &headers).await.unwrap());
     }
@@ -409,7 +413,7 @@ async fn credentials_are_checked_before_the_switch_and_open_only_ones_own_tasks(
     // No call can bring credentials of its own.
     let call = json!({
         "jsonrpc": "2.0", "id": "x", "method": "GetTask", "params": { "id": task },
-        "serviceParameters": { "authorization": "Bearer ann-secret" },
+        "serviceParameters": { "authorization": "Bearer canary-7c5e-ann" },
     });
     bob.write(call.to_string()).await;
     assert_eq!(code(&bob.next().await), -32602);

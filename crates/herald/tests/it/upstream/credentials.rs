@@ -19,10 +19,10 @@ use crate::{
 };
 
 /// The caller's credentials, in every header.
-const CALLER: &str = "canary-of-the-caller";
+const CALLER: &str = "canary-7c5e-caller";
 
 /// Credentials that the upstream must not receive.
-const WRONG: &str = "canary/wrong";
+const WRONG: &str = "canary-7c5e/wrong";
 
 /// Refuses a call with a message that repeats it.
 fn refusal(call: &Received) -> Reaction {
@@ -43,7 +43,7 @@ async fn before(raw: &Raw, right: &str, wrong: &str) -> Herald {
         .map(|(name, auth)| passing(name, &raw.url(), &settings(auth)));
     let token = format!("{{ token = \"{CALLER}\", tenant = \"t\", principal = \"p\" }}");
     let config = format!("{}[auth]\ntokens = [{token}]\n", agents.concat());
-    let options = Options::config(config).environment("BEHIND", "ours/behind");
+    let options = Options::config(config).environment("BEHIND", "canary-7c5e/behind");
     Herald::start(options.arguments(["--log-level", "trace"])).await
 }
 
@@ -70,7 +70,9 @@ async fn is_shown(raw: &Raw, right: &str, wrong: &str) {
     assert_eq!(reason, "AGENT_FAILED");
     let shown = format!("{done}{failed}{}", herald.log());
     let pair = STANDARD.encode(format!("me:{WRONG}"));
-    for secret in ["ours/behind", "ours%2Fbehind", WRONG, "canary%2Fwrong", &pair, "given"] {
+    for secret in
+        ["canary-7c5e/behind", "canary-7c5e%2Fbehind", WRONG, "canary-7c5e%2Fwrong", &pair, "given"]
+    {
         assert!(!shown.contains(secret), "{secret}: {shown}");
     }
     for call in raw.all() {
@@ -93,9 +95,9 @@ async fn an_api_key_is_sent_as_the_card_requires() {
         let raw = Raw::guarded(&scheme(&key), move |call| {
             let value = |name: &str| call.headers.get(name).map(String::as_str);
             let is_right = match place {
-                "header" => value("x-behind") == Some("ours/behind"),
-                "cookie" => value("cookie") == Some("x-behind=ours/behind"),
-                _ => call.path.ends_with("?x-behind=ours%2Fbehind"),
+                "header" => value("x-behind") == Some("canary-7c5e/behind"),
+                "cookie" => value("cookie") == Some("x-behind=canary-7c5e/behind"),
+                _ => call.path.ends_with("?x-behind=canary-7c5e%2Fbehind"),
             };
             assert_eq!(value("authorization"), None);
             taken(call, is_right)
@@ -110,7 +112,7 @@ async fn an_api_key_is_sent_as_the_card_requires() {
 async fn basic_credentials_are_sent_as_the_card_requires() {
     let basic = json!({ "httpAuthSecurityScheme": { "scheme": "basic" } });
     let raw = Raw::guarded(&scheme(&basic), |call| {
-        let expected = format!("Basic {}", STANDARD.encode("me:ours/behind"));
+        let expected = format!("Basic {}", STANDARD.encode("me:canary-7c5e/behind"));
         taken(call, call.headers.get("authorization") == Some(&expected))
     })
     .await;
@@ -125,12 +127,13 @@ async fn a_token_is_fetched_from_the_cards_authorization_server() {
     let raw = Raw::guarded(&scheme(&oauth), |call| {
         let shown = call.headers.get("authorization").map(String::as_str);
         if call.path != "/token" {
-            return taken(call, shown == Some("Bearer given-to-us"));
+            return taken(call, shown == Some("Bearer canary-7c5e-given"));
         }
         assert!(call.text.contains("grant_type=client_credentials"), "{call:?}");
         assert!(call.text.contains("scope=read"), "{call:?}");
-        let pair = STANDARD.encode("us:ours%2Fbehind");
-        let token = if shown == Some(&format!("Basic {pair}")) { "given-to-us" } else { WRONG };
+        let pair = STANDARD.encode("us:canary-7c5e%2Fbehind");
+        let token =
+            if shown == Some(&format!("Basic {pair}")) { "canary-7c5e-given" } else { WRONG };
         let token = json!({ "access_token": token, "token_type": "Bearer" });
         let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json";
         Reaction::Close(format!("{head}\r\n\r\n{token}").into_bytes())
@@ -159,13 +162,13 @@ async fn credentials_that_the_upstream_repeats_are_redacted() {
         Reaction::Close(stream(call, &[item]))
     })
     .await;
-    let config = passing("up", &raw.url(), "auth = { token = \"ours-behind\" }");
+    let config = passing("up", &raw.url(), "auth = { token = \"canary-7c5e-behind\" }");
     let herald = Herald::start(Options::config(config)).await;
     let failed = told(&herald, "", &draft("x")).await;
     assert_eq!(failure(&failed).0, "wrong: Bearer …");
     let hidden = failed.to_string();
     assert_eq!(hidden.matches("wrong: Bearer …").count(), 11, "{hidden}");
-    assert!(!hidden.contains("ours-behind"), "{hidden}");
+    assert!(!hidden.contains("canary-7c5e-behind"), "{hidden}");
 }
 
 #[tokio::test]
@@ -177,7 +180,7 @@ async fn credentials_are_sent_to_another_origin_only_if_it_is_trusted() {
         "capabilities": { "streaming": false }, "supportedInterfaces": [interface],
     });
     let raw = Raw::guarded(&card, |call| result(call, &whole("COMPLETED"))).await;
-    let auth = "auth = { token = \"ours-behind\" }\nretries = 0";
+    let auth = "auth = { token = \"canary-7c5e-behind\" }\nretries = 0";
     let trusting = format!("{auth}\ntrusted_origins = [\"{}\"]", elsewhere.url());
     let config = [passing("wary", &raw.url(), auth), passing("trusting", &raw.url(), &trusting)];
     let herald = Herald::start(Options::config(config.concat())).await;
@@ -186,7 +189,7 @@ async fn credentials_are_sent_to_another_origin_only_if_it_is_trusted() {
     assert_eq!(failure(&failed), (expected, "AGENT_FAILED"));
     assert!(elsewhere.all().is_empty(), "{:?}", elsewhere.all());
     assert_eq!(state(&told(&herald, "/agents/trusting", &draft("x")).await), "completed");
-    assert_eq!(elsewhere.all()[0].headers["authorization"], "Bearer ours-behind");
+    assert_eq!(elsewhere.all()[0].headers["authorization"], "Bearer canary-7c5e-behind");
 }
 
 /// A certificate for `name` and its key as files, with the authority's own certificate.

@@ -23,8 +23,8 @@ fn guarded(token: &str) -> String {
 async fn the_upstream_gets_the_configured_credentials_and_none_of_the_callers() {
     let raw = Raw::start(|call| Reaction::Close(stream(call, &[whole("COMPLETED")]))).await;
     let agents = passing("up", &raw.url(), "auth = { token = \"env:BEHIND\" }");
-    let options = Options::config(format!("{agents}{}", guarded("canary-of-the-caller")))
-        .environment("BEHIND", "ours-behind");
+    let options = Options::config(format!("{agents}{}", guarded("canary-7c5e-caller")))
+        .environment("BEHIND", "canary-7c5e-behind");
     let herald = Herald::start(options).await;
     let mut message =
         json!({ "messageId": uuid(), "role": "ROLE_USER", "parts": [{ "text": "x" }] });
@@ -33,24 +33,24 @@ async fn the_upstream_gets_the_configured_credentials_and_none_of_the_callers() 
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let call = Call::post("/message:send", &body)
         .header("a2a-version", "1.0")
-        .header("authorization", "Bearer canary-of-the-caller")
-        .header("cookie", "session=canary-of-the-caller")
-        .header("x-api-key", "canary-of-the-caller")
+        .header("authorization", "Bearer canary-7c5e-caller")
+        .header("cookie", "session=canary-7c5e-caller")
+        .header("x-api-key", "canary-7c5e-caller")
         .header("traceparent", trace);
     let answer = herald.call(&call).await.json();
     assert_eq!(state(&answer["task"]), "completed", "{answer}");
     let calls = raw.calls("SendStreamingMessage");
     let [call] = &calls[..] else { panic!("{calls:?}") };
-    assert_eq!(call.headers["authorization"], "Bearer ours-behind");
+    assert_eq!(call.headers["authorization"], "Bearer canary-7c5e-behind");
     assert_eq!(call.headers["traceparent"], trace, "the trace goes on");
     let all = format!("{:?}{}", call.headers, call.body);
-    assert!(!all.contains("canary"), "{all}");
+    assert!(!all.contains("canary-7c5e-caller"), "{all}");
     let params = &call.body["params"];
     assert_eq!(params["message"]["metadata"]["color"], "green");
     assert_eq!(params["metadata"]["shape"], "round");
     assert_ne!(params["message"]["messageId"], message["messageId"], "it is a message of ours");
     assert_eq!(params["message"].get("taskId"), None, "{params}");
-    assert!(!herald.log().contains("ours-behind"), "{}", herald.log());
+    assert!(!herald.log().contains("canary-7c5e-behind"), "{}", herald.log());
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn every_binding_and_version_sends_the_configured_token() {
         passing(&format!("way-{at}"), &url(&behind), &settings)
     };
     let agents: String = super::WAYS.iter().enumerate().map(agent).collect();
-    let wrong = passing("wrong", &url(&behind), "auth = { token = \"canary-wrong\" }");
+    let wrong = passing("wrong", &url(&behind), "auth = { token = \"canary-7c5e-wrong\" }");
     let without = passing("without", &url(&behind), "");
     let before = Herald::start(Options::config(format!("{agents}{wrong}{without}"))).await;
     for (at, way) in super::WAYS.iter().enumerate() {
@@ -75,7 +75,7 @@ async fn every_binding_and_version_sends_the_configured_token() {
             format!("agent {agent} does not accept our credentials (AUTHENTICATION_REQUIRED)");
         assert_eq!(failure(&failed), (&*expected, "AGENT_FAILED"));
     }
-    assert!(!before.log().contains("canary-wrong"), "{}", before.log());
+    assert!(!before.log().contains("canary-7c5e-wrong"), "{}", before.log());
 }
 
 #[tokio::test]

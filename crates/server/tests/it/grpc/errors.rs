@@ -146,7 +146,7 @@ async fn extensions_in_use_are_named_in_the_answer() {
 #[tokio::test]
 async fn nothing_happens_without_credentials() {
     let token = Token {
-        secret: "alice-secret".into(),
+        secret: "canary-7c5e-alice".into(),
         tenant: TenantId::from("acme"),
         principal: "alice".into(),
         scopes: Scopes::READ,
@@ -160,7 +160,7 @@ async fn nothing_happens_without_credentials() {
     assert!(status.metadata().get("www-authenticate").is_some());
     let wrong = client.clone().with("authorization", "Bearer wrong");
     assert_eq!(reason(&wrong.get("x").await.unwrap_err()), unknown);
-    let alice = client.with("authorization", "Bearer alice-secret");
+    let alice = client.with("authorization", "Bearer canary-7c5e-alice");
     assert_eq!(alice.get("x").await.unwrap_err().code(), Code::NotFound);
     let forbidden = reason(&alice.send("hello").await.unwrap_err());
     assert_eq!(forbidden, (Code::PermissionDenied, "AUTHORIZATION_FAILED".to_owned()));
