@@ -29,7 +29,7 @@ use tokio::{
 use uuid::Uuid;
 
 use self::{
-    process_tree::{Identity, MARK, ProcessTree},
+    process_tree::{MARK, ProcessIdentity, ProcessTree},
     record::{ServerRun, name},
 };
 
@@ -68,7 +68,7 @@ struct ProcessesInner {
     closing: AtomicBool,
 }
 
-type Children = HashMap<i32, Option<Identity>>;
+type Children = HashMap<i32, Option<ProcessIdentity>>;
 
 #[derive(Debug)]
 struct Records {
@@ -203,14 +203,14 @@ impl Processes {
 
     /// Spawns it under the lock of the children, so that it is not reaped as an orphan before it is
     /// registered.
-    fn start(&self, command: &mut Command) -> io::Result<(Child, i32, Option<Identity>)> {
+    fn start(&self, command: &mut Command) -> io::Result<(Child, i32, Option<ProcessIdentity>)> {
         let mut children = self.children();
         // One at a time: otherwise several would count the same spare descriptors.
         descriptors::check_spare()?;
         let child = command.spawn()?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let pid = pid.expect("a process that was not waited for has an id");
-        let leader = Identity::of(pid);
+        let leader = ProcessIdentity::of(pid);
         children.insert(pid, leader);
         Ok((child, pid, leader))
     }
@@ -227,7 +227,7 @@ impl Processes {
     }
 
     /// Records a program on disk. A failure is tolerable: the mark finds the program as well.
-    fn record(&self, leader: Identity) -> Option<PathBuf> {
+    fn record(&self, leader: ProcessIdentity) -> Option<PathBuf> {
         let own = &self.inner.records.as_ref()?.own;
         let path = own.join(name(leader));
         let created = fs::File::create(&path).or_else(|_| {

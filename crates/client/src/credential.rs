@@ -178,10 +178,13 @@ fn find<'a>(credentials: &'a [Credential], scheme: &SecurityScheme) -> Option<&'
 }
 
 /// A credential, its scheme, and the required scopes.
-type Places<'a> = Vec<(&'a Credential, &'a SecurityScheme, &'a [String])>;
+type SatisfiedSchemes<'a> = Vec<(&'a Credential, &'a SecurityScheme, &'a [String])>;
 
 /// The schemes of the first requirement that the credentials satisfy as a whole.
-fn satisfied<'a>(credentials: &'a [Credential], card: &'a AgentCard) -> Option<Places<'a>> {
+fn satisfied<'a>(
+    credentials: &'a [Credential],
+    card: &'a AgentCard,
+) -> Option<SatisfiedSchemes<'a>> {
     card.security_requirements.iter().find_map(|requirement| {
         let schemes = requirement.schemes.iter().map(|(name, scopes)| {
             let scheme = card.security_schemes.get(name)?;

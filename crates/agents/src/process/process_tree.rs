@@ -26,7 +26,7 @@ const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(2), Duration
 
 /// Identity of a process: the kernel reuses process ids, but not with the same start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Identity {
+pub(crate) struct ProcessIdentity {
     pub(crate) pid: i32,
     /// In ticks since the machine started; 0 if the system does not have it.
     pub(crate) start: u64,
@@ -38,7 +38,7 @@ pub(crate) struct ProcessTree {
     members: Members,
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// The process that has this id now.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         platform::identify(pid)
@@ -57,17 +57,17 @@ impl Identity {
 
 impl ProcessTree {
     /// The tree of one program: `leader`, its descendants and all processes with this mark.
-    pub(crate) fn of_program(mark: &str, leader: Option<Identity>) -> Self {
+    pub(crate) fn of_program(mark: &str, leader: Option<ProcessIdentity>) -> Self {
         Self { members: Members::of_program(mark, leader) }
     }
 
     /// All trees of one server run: processes whose mark begins with `mark`, and the `known` ones.
-    pub(crate) fn of_run(mark: &str, known: impl IntoIterator<Item = Identity>) -> Self {
+    pub(crate) fn of_run(mark: &str, known: impl IntoIterator<Item = ProcessIdentity>) -> Self {
         Self { members: Members::of_run(mark, known) }
     }
 
     /// The members that are alive now; new ones are remembered.
-    pub(crate) fn find_alive(&mut self) -> Vec<Identity> {
+    pub(crate) fn find_alive(&mut self) -> Vec<ProcessIdentity> {
         self.members.find_alive()
     }
 
@@ -96,7 +96,7 @@ impl ProcessTree {
     }
 
     /// Scans on a blocking thread: reading `/proc` takes long on a machine with many processes.
-    async fn find_off_thread(&mut self) -> Vec<Identity> {
+    async fn find_off_thread(&mut self) -> Vec<ProcessIdentity> {
         let mut tree = self.clone();
         let found = tokio::task::spawn_blocking(move || (tree.find_alive(), tree)).await;
         let Ok((left, tree)) = found else { return Vec::new() };

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::process_tree::{Identity, boot_id};
+use super::process_tree::{ProcessIdentity, boot_id};
 
 /// One run of the server: the name of a directory with an empty file for each of its programs.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub(crate) struct ServerRun {
     /// Prefix of the marks of its programs.
     pub(crate) id: String,
     /// The server's own process.
-    server: Identity,
+    server: ProcessIdentity,
     /// Id of the machine's boot; no process survives another boot.
     boot: String,
 }
@@ -23,7 +23,7 @@ pub(crate) struct ServerRun {
 impl ServerRun {
     /// This run. `None` where the system does not identify processes and boots.
     pub(crate) fn own(id: &str) -> Option<Self> {
-        Some(Self { id: id.to_owned(), server: Identity::own()?, boot: boot_id()? })
+        Some(Self { id: id.to_owned(), server: ProcessIdentity::own()?, boot: boot_id()? })
     }
 
     /// Earlier runs with records here that have ended, and their directories.
@@ -45,7 +45,7 @@ impl ServerRun {
     }
 
     /// Recorded programs of this run that are still alive.
-    pub(crate) fn survivors(&self, path: &Path) -> Vec<Identity> {
+    pub(crate) fn survivors(&self, path: &Path) -> Vec<ProcessIdentity> {
         if boot_id().as_ref() != Some(&self.boot) {
             return Vec::new();
         }
@@ -71,11 +71,11 @@ impl ServerRun {
 }
 
 /// The file name of a program's record.
-pub(crate) fn name(identity: Identity) -> String {
+pub(crate) fn name(identity: ProcessIdentity) -> String {
     format!("{}-{}", identity.pid, identity.start)
 }
 
-fn identity(text: &str) -> Option<Identity> {
+fn identity(text: &str) -> Option<ProcessIdentity> {
     let (pid, start) = text.split_once('-')?;
-    Some(Identity { pid: pid.parse().ok()?, start: start.parse().ok()? })
+    Some(ProcessIdentity { pid: pid.parse().ok()?, start: start.parse().ok()? })
 }

@@ -13,7 +13,7 @@ use rustix::process::{
     waitpid,
 };
 
-use super::{Identity, MARK};
+use super::{MARK, ProcessIdentity};
 
 /// The members of a tree that are known so far, and how further ones are recognised.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ pub(super) struct ProcMembers {
     mark: String,
     /// Processes that were once found to be members: they stay members when they change group,
     /// parent or environment.
-    known: HashSet<Identity>,
+    known: HashSet<ProcessIdentity>,
     /// A process that started earlier is not a member by its mark alone.
     since: u64,
 }
@@ -30,7 +30,7 @@ pub(super) struct ProcMembers {
 /// The fields of `/proc/<pid>/stat` that are used here.
 #[derive(Debug, Clone, Copy)]
 struct ProcStat {
-    identity: Identity,
+    identity: ProcessIdentity,
     parent: i32,
     group: i32,
     is_dead: bool,
@@ -44,7 +44,7 @@ impl ProcStat {
         let rest = std::str::from_utf8(&stat[after + 1..]).ok()?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         Some(Self {
-            identity: Identity { pid, start: fields.get(19)?.parse().ok()? },
+            identity: ProcessIdentity { pid, start: fields.get(19)?.parse().ok()? },
             parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
             is_dead: matches!(*fields.first()?, "Z" | "X"),
@@ -65,17 +65,17 @@ impl ProcStat {
 }
 
 impl ProcMembers {
-    pub(super) fn of_program(mark: &str, leader: Option<Identity>) -> Self {
+    pub(super) fn of_program(mark: &str, leader: Option<ProcessIdentity>) -> Self {
         let since = leader.map_or(0, |leader| leader.start);
         Self { mark: format!("{MARK}={mark}"), known: leader.into_iter().collect(), since }
     }
 
-    pub(super) fn of_run(mark: &str, known: impl IntoIterator<Item = Identity>) -> Self {
+    pub(super) fn of_run(mark: &str, known: impl IntoIterator<Item = ProcessIdentity>) -> Self {
         Self { mark: format!("{MARK}={mark}"), known: known.into_iter().collect(), since: 0 }
     }
 
     /// The members that are alive now; new ones are remembered.
-    pub(super) fn find_alive(&mut self) -> Vec<Identity> {
+    pub(super) fn find_alive(&mut self) -> Vec<ProcessIdentity> {
         let entries = ProcStat::all();
         let parents: HashMap<i32, i32> =
             entries.iter().map(|entry| (entry.identity.pid, entry.parent)).collect();
@@ -116,16 +116,16 @@ impl ProcMembers {
 }
 
 /// The process that has this id now.
-pub(super) fn identify(pid: i32) -> Option<Identity> {
+pub(super) fn identify(pid: i32) -> Option<ProcessIdentity> {
     ProcStat::read(pid).map(|entry| entry.identity)
 }
 
-pub(super) fn is_alive(process: Identity) -> bool {
+pub(super) fn is_alive(process: ProcessIdentity) -> bool {
     ProcStat::read(process.pid).is_some_and(|entry| entry.identity == process && !entry.is_dead)
 }
 
 /// Sends a signal to this very process, never to another one that got its id meanwhile.
-pub(super) fn signal(process: Identity, signal: Signal) {
+pub(super) fn signal(process: ProcessIdentity, signal: Signal) {
     let Some(pid) = Pid::from_raw(process.pid) else { return };
     let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return };
     // The handle refers to the process that has the id now; only if that is this one may it be

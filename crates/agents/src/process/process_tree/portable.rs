@@ -7,44 +7,44 @@ use std::collections::HashSet;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-use super::Identity;
+use super::ProcessIdentity;
 
 /// The leaders of the process groups that are members.
 #[derive(Debug, Clone)]
 pub(super) struct GroupMembers {
-    leaders: HashSet<Identity>,
+    leaders: HashSet<ProcessIdentity>,
 }
 
 impl GroupMembers {
-    pub(super) fn of_program(_mark: &str, leader: Option<Identity>) -> Self {
+    pub(super) fn of_program(_mark: &str, leader: Option<ProcessIdentity>) -> Self {
         Self { leaders: leader.into_iter().collect() }
     }
 
-    pub(super) fn of_run(_mark: &str, known: impl IntoIterator<Item = Identity>) -> Self {
+    pub(super) fn of_run(_mark: &str, known: impl IntoIterator<Item = ProcessIdentity>) -> Self {
         Self { leaders: known.into_iter().collect() }
     }
 
     /// The leaders whose groups are not empty. An empty group is forgotten, since the system may give
     /// its id to another one from then on.
-    pub(super) fn find_alive(&mut self) -> Vec<Identity> {
+    pub(super) fn find_alive(&mut self) -> Vec<ProcessIdentity> {
         self.leaders.retain(|leader| is_alive(*leader));
         self.leaders.iter().copied().collect()
     }
 }
 
 /// The group that this process leads.
-pub(super) fn identify(pid: i32) -> Option<Identity> {
-    Some(Identity { pid, start: 0 })
+pub(super) fn identify(pid: i32) -> Option<ProcessIdentity> {
+    Some(ProcessIdentity { pid, start: 0 })
 }
 
 /// True while the group has a process. One that may not be signalled counts as empty: nothing can be
 /// done about it, and macOS reports groups of zombies so.
-pub(super) fn is_alive(leader: Identity) -> bool {
+pub(super) fn is_alive(leader: ProcessIdentity) -> bool {
     Pid::from_raw(leader.pid).is_some_and(|group| test_kill_process_group(group).is_ok())
 }
 
 /// Sends a signal to the whole group.
-pub(super) fn signal(leader: Identity, signal: Signal) {
+pub(super) fn signal(leader: ProcessIdentity, signal: Signal) {
     if let Some(group) = Pid::from_raw(leader.pid) {
         // An error means that the group is empty or not ours.
         let _ = kill_process_group(group, signal);
