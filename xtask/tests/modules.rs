@@ -67,7 +67,6 @@ const ENGINE: &[&str] = &[
     "audit",
     "keys",
     "caller",
-    "caller::scopes",
     "codec",
     "rules",
     "store",

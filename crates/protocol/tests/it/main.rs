@@ -1,5 +1,6 @@
 //! The protocol's wires, seen from outside: golden documents, round trips, fuzzing.
 
+#![expect(clippy::disallowed_methods, reason = "json! is how tests write what they send")]
 #![expect(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
