@@ -3,6 +3,7 @@
 //! Absolute figures depend on the machine, so each budget is a ratio within one run. CPU time per
 //! request is the most reliable figure: latency and throughput depend on the machine's load.
 
+mod flood;
 mod growth;
 mod install;
 mod instructions;
@@ -37,9 +38,11 @@ const USAGE: &str = "usage: cargo xtask bench [options]
   --tasks N      how many is many (100000)
   --programs     instead: what a program costs as an agent, beside running it
   --instructions instead: instructions per send, get and stream, with text and with data (callgrind)
+  --auth         instead: instructions per send with a bearer token and without one
   --baseline P   with --instructions: another herald to measure in the same run, as the state before
   --memory       instead: memory for large messages of every shape over every binding
-  --turns        instead: bytes written and time per turn of one long task";
+  --turns        instead: bytes written and time per turn of one long task
+  --flood        instead: other callers, probes and memory during floods of connections, frames and resets";
 
 pub(crate) struct Options {
     rounds: usize,
@@ -56,8 +59,10 @@ enum Mode {
     Growth,
     Programs,
     Instructions,
+    Auth,
     Memory,
     Turns,
+    Flood,
 }
 
 /// Runs the benchmark and prints its table. A missed budget is a printed result; an error means that
@@ -72,8 +77,10 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
         Mode::Growth => growth::run(&bench, &options),
         Mode::Programs => programs::run(&bench, &options),
         Mode::Instructions => instructions::run(&bench, &options),
+        Mode::Auth => instructions::auth(&bench, &options),
         Mode::Memory => memory::run(&bench, &options),
         Mode::Turns => turns::run(&bench),
+        Mode::Flood => flood::run(&bench, &options),
     }
 }
 
@@ -115,8 +122,10 @@ impl Options {
                 "--growth" => options.mode = Mode::Growth,
                 "--programs" => alone(&mut options, Mode::Programs),
                 "--instructions" => alone(&mut options, Mode::Instructions),
+                "--auth" => alone(&mut options, Mode::Auth),
                 "--memory" => alone(&mut options, Mode::Memory),
                 "--turns" => alone(&mut options, Mode::Turns),
+                "--flood" => alone(&mut options, Mode::Flood),
                 "--baseline" => {
                     let path = value()?;
                     let path =

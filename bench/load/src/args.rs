@@ -17,13 +17,16 @@ const USAGE: &str = "usage: load MODE --url http://HOST:PORT/PATH --requests N -
   large   N messages of --bytes bytes and of one --shape, all at once; with a path that ends in
           message:send over REST
   turns   N turns of one task, each with --bytes bytes of text
+  flood   N connections of a --shape from another address, or N resets, until the server closes them
   A URL that begins with grpc:// sends and gets over gRPC, all on one connection, as its clients do;
   with grpc-each:// each of those at once has a connection to itself.
   A URL that begins with ws:// sends and opens over WebSockets, one stream on each.
   --ids FILE   send and fill append the ids of the tasks they made; get reads them
   --data N     send, fill and stream add a data part of about N bytes to each message
-  --shape S    objects, arrays, numbers, strings, nested, metadata or parts
-  --bytes N    the size of a large message or of the text of a turn";
+  --shape S    objects, arrays, numbers, strings, nested, metadata or parts; of a flood silent, silent-http2,
+               slow-head, slow-body, headers, bodies, pings or resets
+  --bytes N    the size of a large message or of the text of a turn
+  LOAD_TOKEN   the bearer token of requests over HTTP/1.1";
 
 pub(crate) struct Args {
     pub(crate) mode: Mode,
@@ -46,6 +49,8 @@ pub(crate) enum Mode {
     Large,
     /// Turns of one task.
     Turns,
+    /// Connections without good requests.
+    Flood,
 }
 
 impl Args {
@@ -84,6 +89,7 @@ impl Mode {
             "open" => Self::Open,
             "large" => Self::Large,
             "turns" => Self::Turns,
+            "flood" => Self::Flood,
             _ => bail!("unknown mode {word}\n{USAGE}"),
         })
     }

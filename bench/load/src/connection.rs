@@ -7,16 +7,21 @@ use hyper::{
     Method, Request, StatusCode, Uri,
     body::Incoming,
     client::conn::http1::{SendRequest, handshake},
-    header::{ACCEPT, CONTENT_TYPE, HOST},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST},
 };
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::{grpc::Grpc, socket::Socket};
 
+/// The variable with a bearer token.
+const TOKEN: &str = "LOAD_TOKEN";
+
 pub(crate) struct Connection {
     link: Link,
     url: Uri,
+    /// The credentials of each request over HTTP/1.1.
+    authorization: Option<String>,
 }
 
 enum Link {
@@ -29,10 +34,10 @@ impl Connection {
     pub(crate) async fn open(url: &Uri) -> anyhow::Result<Self> {
         if is_socket(url) {
             let socket = Box::new(Socket::open(url).await?);
-            return Ok(Self { link: Link::Socket(socket), url: url.clone() });
+            return Ok(Self::over(Link::Socket(socket), url));
         }
         if is_grpc(url) {
-            return Ok(Self { link: Link::Grpc(Grpc::open(url).await?), url: url.clone() });
+            return Ok(Self::over(Link::Grpc(Grpc::open(url).await?), url));
         }
         let authority = url.authority().context("the URL has no host")?;
         let socket = TcpStream::connect(authority.as_str()).await?;
@@ -41,14 +46,19 @@ impl Connection {
         let (sender, driver) = handshake(TokioIo::new(socket)).await?;
         // Its error is the error of the request that was under way, and is reported there.
         tokio::task::spawn_local(async move { drop(driver.await) });
-        Ok(Self { link: Link::Http(sender), url: url.clone() })
+        Ok(Self::over(Link::Http(sender), url))
+    }
+
+    fn over(link: Link, url: &Uri) -> Self {
+        let authorization = std::env::var(TOKEN).ok().map(|token| format!("Bearer {token}"));
+        Self { link, url: url.clone(), authorization }
     }
 
     /// The same connection once more, if it takes many calls at once and is to be shared.
     pub(crate) fn shared(&self) -> Option<Self> {
         match &self.link {
             Link::Grpc(grpc) if self.url.scheme_str() == Some("grpc") => {
-                Some(Self { link: Link::Grpc(grpc.clone()), url: self.url.clone() })
+                Some(Self::over(Link::Grpc(grpc.clone()), &self.url))
             }
             Link::Grpc(_) | Link::Http(_) | Link::Socket(_) => None,
         }
@@ -60,15 +70,17 @@ impl Connection {
         sender.ready().await?;
         let path = self.url.path_and_query().context("the URL has no path")?;
         let authority = self.url.authority().context("the URL has no host")?;
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(Method::POST)
             .uri(path.as_str())
             .header(HOST, authority.as_str())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, accept)
-            .header("a2a-version", "1.0")
-            .body(Full::new(body))?;
-        let response = sender.send_request(request).await?;
+            .header("a2a-version", "1.0");
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        let response = sender.send_request(request.body(Full::new(body))?).await?;
         ensure!(response.status() == StatusCode::OK, "HTTP status {}", response.status());
         Ok(response.into_body())
     }

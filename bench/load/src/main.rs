@@ -6,6 +6,7 @@
 mod args;
 mod connection;
 mod exchange;
+mod flood;
 mod grpc;
 mod held;
 mod large;
@@ -29,6 +30,7 @@ fn main() -> anyhow::Result<()> {
             Mode::Open => held::run(&args).await,
             Mode::Large => large::run(&args).await,
             Mode::Turns => turns::run(&args).await,
+            Mode::Flood => flood::run(&args).await,
         }
     })
 }

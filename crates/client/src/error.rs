@@ -177,13 +177,13 @@ impl Error {
     }
 
     pub(crate) fn waiting(mut self, retry_after: Option<Duration>) -> Self {
-        self.0.retry_after = retry_after;
+        self.0.retry_after = retry_after.or(self.0.retry_after);
         self
     }
 
     pub(crate) fn refused(error: herald_protocol::Error) -> Self {
-        let message = error.to_string();
-        Self::new(FailureKind::Protocol(error), message)
+        let (message, retry_after) = (error.to_string(), error.retry_delay());
+        Self::new(FailureKind::Protocol(error), message).waiting(retry_after)
     }
 
     /// A protocol error in an answer with this HTTP status. With 401 and 403 it is about credentials, whatever

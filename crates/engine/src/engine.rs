@@ -28,7 +28,9 @@ use crate::{
         subscribe,
     },
     read::feed::Feed,
-    store::{ApiKey, ApiKeyId, ApiKeyQuery, AuditSubject, Owner, Position, StoreError},
+    store::{
+        ApiKey, ApiKeyId, ApiKeyQuery, AuditSubject, Owner, Position, Scope, StoreError, Usage,
+    },
     turns::{
         dispatcher::Dispatcher,
         recovery::{self, QueuedTasks},
@@ -240,6 +242,11 @@ impl Engine {
     /// periodically.
     pub fn key_changes(&self) -> watch::Receiver<()> {
         self.core.key_changes.subscribe()
+    }
+
+    /// The stored tasks in a scope, in numbers.
+    pub async fn usage(&self, scope: &Scope) -> Result<Usage, Error> {
+        self.core.store.usage(scope).await.map_err(refuse)
     }
 
     /// The memory budget of requests while they are read, decoded and stored: each reserves

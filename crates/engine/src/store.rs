@@ -8,7 +8,7 @@ pub mod conformance;
 pub mod flaky;
 pub mod sqlite;
 
-use std::fmt;
+use std::{collections::HashSet, fmt, sync::LazyLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -62,6 +62,27 @@ pub struct Due {
     pub epoch: Epoch,
     /// The dead member that held the turn, if there is one.
     pub holder: Option<MemberId>,
+}
+
+/// Query of due tasks.
+#[derive(Debug, Clone, Copy)]
+pub struct DueQuery<'a> {
+    /// The agent.
+    pub agent: &'a AgentName,
+    /// The owner whose turn was the last.
+    pub after: Option<&'a Owner>,
+    /// Tasks that are passed over.
+    pub except: &'a HashSet<Key>,
+    /// The most tasks to find.
+    pub limit: usize,
+}
+
+impl<'a> DueQuery<'a> {
+    /// Any due tasks of an agent.
+    pub fn new(agent: &'a AgentName, limit: usize) -> Self {
+        static NONE: LazyLock<HashSet<Key>> = LazyLock::new(HashSet::new);
+        Self { agent, after: None, except: &NONE, limit }
+    }
 }
 
 /// Position of an event in the order of all commits. Positions grow, are never used twice, and may
@@ -416,8 +437,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The agents with active tasks that no living member serves.
     async fn agents_unserved(&self) -> Result<Vec<AgentName>, StoreError>;
 
-    /// The active tasks of an agent that no living member holds, oldest first.
-    async fn due(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError>;
+    /// The active tasks of an agent that no living member holds. The owners take turns: first the oldest
+    /// task of each owner, beginning with the owner after [`DueQuery::after`] in an order of the store, then
+    /// the others. The cost depends on the limit, not on the number of owners or tasks.
+    async fn due(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError>;
 
     /// Makes an agent serial. From now on the store keeps its waiting tasks in the order of their
     /// messages, for [`Store::next_serial`], and every claim locks the conversation of its task. A
@@ -425,10 +448,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// same member.
     async fn enable_serial(&self, agent: &AgentName) -> Result<(), StoreError>;
 
-    /// As [`Store::due`], but in the order in which the waiting messages were accepted, and without
-    /// tasks of locked conversations. The agent must be serial; see [`Store::enable_serial`]. The
-    /// cost depends neither on the number of waiting tasks nor on the number of conversations.
-    async fn next_serial(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError>;
+    /// As [`Store::due`], but each owner's tasks in the order in which their waiting messages were
+    /// accepted, and without tasks of locked conversations. The agent must be serial; see
+    /// [`Store::enable_serial`]. The cost depends neither on the number of waiting tasks nor on the number
+    /// of conversations.
+    async fn next_serial(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError>;
 
     /// Unlocks a conversation after the agent of its turn has stopped. No effect unless `me` holds
     /// the lock.

@@ -6,6 +6,7 @@ use crate::{
     agents::runtime::AgentRuntime,
     engine::Engine,
     metrics::{Label, Text},
+    store::DueQuery,
 };
 
 /// The highest number of waiting tasks that is counted per agent.
@@ -49,7 +50,7 @@ impl Engine {
         // All nodes see the same waiting tasks, so only the leader reports them.
         let counted = if core.membership.is_leader() { &agents[..] } else { &[] };
         for runtime in counted {
-            let due = core.store.due(&runtime.profile.name, WAITING);
+            let due = core.store.due(DueQuery::new(&runtime.profile.name, WAITING));
             // A store that fails has its own metrics for that.
             if let Ok(due) = due.await {
                 text.value(name, &[agent(runtime)], due.len());

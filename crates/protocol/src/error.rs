@@ -1,6 +1,6 @@
 //! Protocol errors: the one table of their codes and names in each binding.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
 /// Declares the kinds of errors, the list of them and their codes from one table, so that a new kind
 /// needs a value in every column.
@@ -307,6 +307,8 @@ pub struct ErrorContext {
     pub violations: Vec<Violation>,
     /// Facts for programs (`google.rpc.ErrorInfo.metadata`).
     pub metadata: BTreeMap<Cow<'static, str>, String>,
+    /// The time after which the same call may succeed (`google.rpc.RetryInfo`).
+    pub retry_after: Option<Duration>,
 }
 
 impl Error {
@@ -328,7 +330,7 @@ impl Error {
             Some(first) => format!("{}: {}", first.field, first.description),
             None => "Invalid parameters".to_owned(),
         };
-        let detail = ErrorContext { violations, metadata: BTreeMap::new() };
+        let detail = ErrorContext { violations, ..ErrorContext::default() };
         Self { kind: ErrorKind::InvalidParams, message, detail: Some(Box::new(detail)) }
     }
 
@@ -337,6 +339,18 @@ impl Error {
     pub fn with(mut self, key: impl Into<Cow<'static, str>>, value: impl fmt::Display) -> Self {
         self.detail.get_or_insert_default().metadata.insert(key.into(), value.to_string());
         self
+    }
+
+    /// The same error with the time after which the same call may succeed.
+    #[must_use]
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.detail.get_or_insert_default().retry_after = Some(delay);
+        self
+    }
+
+    /// The time after which the same call may succeed, if the error tells it.
+    pub fn retry_delay(&self) -> Option<Duration> {
+        self.detail.as_ref()?.retry_after
     }
 
     /// The task does not exist, or not for this caller. Both look the same.

@@ -4,7 +4,7 @@
 //! means the same everywhere; then the JSON-RPC code; then the HTTP status, whose meaning changed between
 //! versions. An unknown code or reason is kept in the metadata, as `code` and `reason`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, value::RawValue};
@@ -14,7 +14,7 @@ use crate::{
     error::{Error, ErrorContext, ErrorKind, Violation},
     grpc::{
         filled,
-        status::{BadRequest, ErrorInfo, RpcStatus},
+        status::{BadRequest, ErrorInfo, RetryInfo, RpcStatus},
     },
     percent,
     request::Operation,
@@ -72,6 +72,8 @@ pub fn grpc(
                 field: violation.field,
                 description: violation.description,
             }));
+        } else if let Ok(info) = any.to_msg::<RetryInfo>() {
+            detail.retry_after = info.retry_delay.and_then(|delay| delay.try_into().ok());
         }
     }
     // Servers of 0.3 send no details; the name of the error at the start of the message is all there is.
@@ -86,6 +88,12 @@ pub fn grpc(
         message: message.unwrap_or_else(|| format!("the agent ended the call with status {code}")),
         detail: Some(detail).filter(|detail| *detail != ErrorContext::default()).map(Box::new),
     }
+}
+
+/// A duration in the JSON of protobuf, such as `1.5s`.
+fn delay(text: &str) -> Option<Duration> {
+    let seconds = text.strip_suffix('s')?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// Members of an error, in any of its shapes.
@@ -110,6 +118,8 @@ struct Typed {
     metadata: Option<BTreeMap<String, Value>>,
     #[serde(default, alias = "field_violations")]
     field_violations: Vec<FieldViolationBody>,
+    #[serde(alias = "retry_delay")]
+    retry_delay: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -145,6 +155,7 @@ impl ErrorBodyObject<'_> {
                 field: violation.field,
                 description: violation.description,
             }));
+            detail.retry_after = one.retry_delay.as_deref().and_then(delay).or(detail.retry_after);
             reason = one.reason.or(reason);
         }
         let by_reason = reason.as_deref().and_then(ErrorKind::from_reason);

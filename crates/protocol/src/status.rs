@@ -8,7 +8,7 @@ use crate::error::{Error, Violation};
 
 pub(crate) const DOMAIN: &str = "a2a-protocol.org";
 
-/// The typed details of an error: always an `ErrorInfo`, then the fields at fault.
+/// The typed details of an error: always an `ErrorInfo`, then the fields at fault and the retry delay.
 #[derive(Debug)]
 pub struct Details<'a>(pub &'a Error);
 
@@ -36,6 +36,14 @@ struct FieldViolationJson<'a> {
     description: &'a str,
 }
 
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RetryInfoJson {
+    #[serde(rename = "@type")]
+    kind: &'static str,
+    retry_delay: String,
+}
+
 impl Serialize for Details<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let detail = self.0.detail.as_deref();
@@ -56,6 +64,12 @@ impl Serialize for Details<'_> {
             seq.serialize_element(&BadRequestJson {
                 kind: "type.googleapis.com/google.rpc.BadRequest",
                 field_violations: violations,
+            })?;
+        }
+        if let Some(delay) = self.0.retry_delay() {
+            seq.serialize_element(&RetryInfoJson {
+                kind: "type.googleapis.com/google.rpc.RetryInfo",
+                retry_delay: format!("{}s", delay.as_secs_f64()),
             })?;
         }
         seq.end()

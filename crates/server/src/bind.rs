@@ -15,7 +15,7 @@ pub(crate) mod stream;
 mod telemetry;
 pub(crate) mod ws;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use herald_engine::{
@@ -34,6 +34,7 @@ use uuid::Uuid;
 
 use crate::{
     binding::Binding,
+    caller_limits::StreamPermit,
     guard::Ingress,
     limits::{self, UnreadBody},
     proxy::ForwardedUrl,
@@ -122,7 +123,10 @@ impl Exchange<'_> {
     /// Authenticates the caller by the headers alone.
     pub(crate) async fn caller(&self) -> Result<Caller, Error> {
         let caller = self.shared.auth.caller(self.parts, self.ingress).await;
-        let caller = caller.inspect_err(|error| self.record_refusal(error))?;
+        let caller = caller.inspect_err(|error| self.record_refusal(error));
+        let limits = &self.shared.caller_limits;
+        let caller = caller.map_err(|error| limits.refused(error, self.ingress.client()))?;
+        limits.request(&caller, || self.payer(&caller))?;
         Ok(caller.with_request(self.id, self.binding.name()))
     }
 
@@ -161,6 +165,11 @@ impl Exchange<'_> {
                 ..Act::new(actor, "auth.refused").refused(error.message.as_str())
             });
         }
+    }
+
+    /// The permits of a stream of the caller.
+    pub(crate) fn stream_permit(&self, caller: &Caller) -> Result<StreamPermit, Error> {
+        self.shared.caller_limits.stream(caller, self.payer(caller))
     }
 
     /// The caller's quota of the memory for responses.
@@ -266,15 +275,17 @@ impl Exchange<'_> {
     }
 
     /// Adds the headers of an error: the challenge and the retry delay.
-    pub(crate) fn mark(&self, headers: &mut HeaderMap, kind: ErrorKind) {
+    pub(crate) fn mark(&self, headers: &mut HeaderMap, kind: ErrorKind, delay: Option<Duration>) {
         if kind == ErrorKind::Unauthenticated {
             for challenge in self.shared.auth.challenges() {
                 headers.append(header::WWW_AUTHENTICATE, self.challenge(&challenge));
             }
         }
         if kind.is_temporary() {
-            let seconds = if kind == ErrorKind::LimitExceeded { "1" } else { "5" };
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
+            let usual = if kind == ErrorKind::LimitExceeded { 1 } else { 5 };
+            // Whole seconds, and not too early.
+            let seconds = delay.map_or(usual, |delay| delay.as_secs_f64().ceil().max(1.0) as u64);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
     }
 }
@@ -284,8 +295,4 @@ pub(crate) fn query<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
     let pairs = parts.uri.query()?.split('&');
     let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
-}
-
-pub(crate) fn too_many() -> Error {
-    Error::new(ErrorKind::LimitExceeded, "too many open streams; close one and try again")
 }

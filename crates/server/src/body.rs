@@ -7,15 +7,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::store::Owner;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::{
-    activity::Busy,
-    bind::stream::EventBody,
-    h2_stall::StallTimer,
-    limits::{KeyedPermit, Pieces},
+    activity::Busy, bind::stream::EventBody, caller_limits::StreamPermit, h2_stall::StallTimer,
+    limits::Pieces,
 };
 
 /// The body of a response.
@@ -36,7 +33,7 @@ enum BodyContent {
     /// A body that another library produces, and its permit.
     Foreign {
         body: tonic::body::Body,
-        _permit: KeyedPermit<Owner>,
+        _permit: StreamPermit,
     },
 }
 
@@ -63,7 +60,7 @@ impl Body {
     }
 
     /// A body of another library.
-    pub(crate) fn foreign(body: tonic::body::Body, permit: KeyedPermit<Owner>) -> Self {
+    pub(crate) fn foreign(body: tonic::body::Body, permit: StreamPermit) -> Self {
         Self {
             content: BodyContent::Foreign { body, _permit: permit },
             busy: None,

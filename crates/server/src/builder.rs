@@ -10,11 +10,11 @@ use tokio::sync::Semaphore;
 
 use crate::{
     auth::{ApiKeys, Authenticate, Chain},
+    caller_limits::CallerLimits,
     card,
     config::{CardInterface, Config, MetricsAccess, Token},
     guard::Guard,
     health::ReadinessCache,
-    limits::KeyedLimit,
     metrics::Metrics,
     proxy::TrustedProxies,
     server::Server,
@@ -136,7 +136,7 @@ impl ServerBuilder {
         let now = Clock::system().now();
         let started = card::http_date(now);
         let metrics = Metrics::new(now);
-        let streams = KeyedLimit::new(config.limits.streams_per_caller);
+        let caller_limits = CallerLimits::new(&config.limits);
         let public_url = public.map(|(url, _, _)| url);
         let key_url = public_url.as_ref().filter(|_| config.key_url);
         let key_url = key_url.map(|url| format!("{url}{KEY_SET}"));
@@ -152,7 +152,7 @@ impl ServerBuilder {
             auth,
             tls,
             guard,
-            streams,
+            caller_limits,
             metrics,
             readiness,
             bodies,

@@ -85,8 +85,44 @@ pub struct Limits {
     /// Open connections from one address, or from one IPv6 network of 64 bits; zero is no limit. Without a
     /// value the limit is 256, and loopback addresses have none.
     pub connections_per_address: Option<usize>,
+    /// Limits of each caller: a principal, or an address without credentials. Without `streams`,
+    /// `streams_per_caller` is the limit.
+    pub caller: UsageLimits,
+    /// Limits of each tenant, that is, of all its callers together.
+    pub tenant: UsageLimits,
+    /// Limits of single tenants.
+    pub tenants: BTreeMap<TenantId, TenantLimits>,
+    /// Refused credentials per second from one address; beyond them the answer is 429. Zero is no limit. Without a
+    /// value the limit is 10, and loopback addresses have none.
+    pub refused_logins_per_second: Option<u32>,
     /// Requests at once on one HTTP/2 connection, and calls at once on one WebSocket.
     pub requests_per_connection: u32,
+}
+
+/// Limits of what one caller, or one tenant, uses. Zero is no limit, `None` is the default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UsageLimits {
+    /// Requests per second.
+    pub requests_per_second: Option<u32>,
+    /// Requests at once, after a pause; by default those of one second.
+    pub burst: Option<u32>,
+    /// Open streams.
+    pub streams: Option<usize>,
+    /// Tasks that have not ended. Beyond them no task is created.
+    pub active_tasks: Option<u64>,
+    /// Tasks that wait for their agent. Beyond them no task is created.
+    pub queued_tasks: Option<u64>,
+    /// Bytes of the logs of all stored tasks. Beyond them no message is accepted.
+    pub stored_bytes: Option<u64>,
+}
+
+/// Limits of one tenant, in place of the defaults.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TenantLimits {
+    /// Of each of its callers.
+    pub caller: UsageLimits,
+    /// Of all of them together.
+    pub tenant: UsageLimits,
 }
 
 /// Timeouts of the server.
@@ -221,6 +257,10 @@ impl Default for Limits {
             streams_per_caller: 1000,
             connections: 10_000,
             connections_per_address: None,
+            caller: UsageLimits::default(),
+            tenant: UsageLimits::default(),
+            tenants: BTreeMap::new(),
+            refused_logins_per_second: None,
             requests_per_connection: 256,
         }
     }

@@ -12,6 +12,7 @@ mod binding;
 mod body;
 mod browser;
 mod builder;
+mod caller_limits;
 mod card;
 pub mod config;
 mod connection;
@@ -41,7 +42,10 @@ pub use auth::{
 pub use body::Body;
 pub use browser::download;
 pub use builder::{ServerBuildError, ServerBuilder};
-pub use config::{CardInterface, Config, Limits, MetricsAccess, SwitchedOff, Timeouts, Token};
+pub use config::{
+    CardInterface, Config, Limits, MetricsAccess, SwitchedOff, TenantLimits, Timeouts, Token,
+    UsageLimits,
+};
 pub use serve::ServeError;
 pub use server::Server;
 pub use signing::{SigningKey, SigningKeyError};

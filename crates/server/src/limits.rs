@@ -234,10 +234,9 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A limit of open things per key, such as streams per owner.
+/// A count of open things per key, such as streams per owner, each within a limit.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyedLimit<K: Hash + Eq> {
-    limit: usize,
     open: Arc<Mutex<HashMap<K, usize>>>,
 }
 
@@ -248,16 +247,18 @@ pub(crate) struct KeyedPermit<K: Hash + Eq> {
     open: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-impl<K: Hash + Eq + Clone> KeyedLimit<K> {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, open: Arc::default() }
+impl<K: Hash + Eq> Default for KeyedLimit<K> {
+    fn default() -> Self {
+        Self { open: Arc::default() }
     }
+}
 
+impl<K: Hash + Eq + Clone> KeyedLimit<K> {
     /// A permit, unless the key has as many as the limit.
-    pub(crate) fn try_acquire(&self, key: K) -> Option<KeyedPermit<K>> {
+    pub(crate) fn try_acquire(&self, key: K, limit: usize) -> Option<KeyedPermit<K>> {
         let mut open = lock(&self.open);
         let count = open.entry(key.clone()).or_default();
-        if *count >= self.limit {
+        if *count >= limit {
             return None;
         }
         *count += 1;
@@ -432,12 +433,12 @@ mod tests {
 
     #[test]
     fn a_permit_is_free_again_once_dropped() {
-        let limit = KeyedLimit::new(2);
-        let first = limit.try_acquire("a").unwrap();
-        let _second = limit.try_acquire("a").unwrap();
-        assert!(limit.try_acquire("a").is_none());
-        assert!(limit.try_acquire("b").is_some());
+        let limit = KeyedLimit::default();
+        let first = limit.try_acquire("a", 2).unwrap();
+        let _second = limit.try_acquire("a", 2).unwrap();
+        assert!(limit.try_acquire("a", 2).is_none());
+        assert!(limit.try_acquire("b", 2).is_some());
         drop(first);
-        assert!(limit.try_acquire("a").is_some());
+        assert!(limit.try_acquire("a", 2).is_some());
     }
 }

@@ -100,7 +100,7 @@ impl Server {
     /// Accepts connections for ever. It waits for nothing else, so that a server whose places are all
     /// taken still answers probes.
     async fn accept(&self, listener: &TcpListener, connections: &Connections) -> Never {
-        let places = Places::new(&self.shared.config.limits);
+        let places = ConnectionPlaces::new(&self.shared.config.limits);
         loop {
             let (stream, peer) = next(listener).await;
             let peer = peer.ip().to_canonical();
@@ -113,16 +113,17 @@ enum Never {}
 
 /// The places of connections, and a reserve for probes beyond them.
 #[derive(Debug)]
-struct Places {
+struct ConnectionPlaces {
     all: Arc<Semaphore>,
-    per_address: KeyedLimit<IpAddr>,
+    of_addresses: KeyedLimit<IpAddr>,
+    per_address: usize,
     /// True if the limit of an address is that of loopback addresses too.
     limits_loopback: bool,
     reserve: Arc<Semaphore>,
-    reserve_per_address: KeyedLimit<IpAddr>,
+    reserve_of_addresses: KeyedLimit<IpAddr>,
 }
 
-impl Places {
+impl ConnectionPlaces {
     fn new(limits: &Limits) -> Self {
         let per_address = match limits.connections_per_address {
             Some(0) => usize::MAX,
@@ -131,10 +132,11 @@ impl Places {
         };
         Self {
             all: Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS))),
-            per_address: KeyedLimit::new(per_address),
+            of_addresses: KeyedLimit::default(),
+            per_address,
             limits_loopback: limits.connections_per_address.is_some(),
             reserve: Arc::new(Semaphore::new(RESERVE)),
-            reserve_per_address: KeyedLimit::new(RESERVE_PER_ADDRESS),
+            reserve_of_addresses: KeyedLimit::default(),
         }
     }
 
@@ -148,7 +150,8 @@ impl Places {
             Err(limit) => limit,
         };
         tracing::debug!(%peer, ?limit, "a connection is beyond a limit");
-        if let Some(of_address) = self.reserve_per_address.try_acquire(address)
+        if let Some(of_address) =
+            self.reserve_of_addresses.try_acquire(address, RESERVE_PER_ADDRESS)
             && let Ok(permit) = Arc::clone(&self.reserve).try_acquire_owned()
         {
             connections.open(stream, peer, Some(limit), (permit, of_address));
@@ -158,7 +161,7 @@ impl Places {
     /// The permits of a place, or the limit that is reached.
     fn place(&self, address: IpAddr, is_limited: bool) -> Result<PlacePermits, AdmissionLimit> {
         let of_address = if is_limited {
-            let permit = self.per_address.try_acquire(address);
+            let permit = self.of_addresses.try_acquire(address, self.per_address);
             Some(permit.ok_or(AdmissionLimit::ConnectionsPerAddress)?)
         } else {
             None

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use herald_engine::{Engine, budget::MemoryBudget, store::Owner};
+use herald_engine::{Engine, budget::MemoryBudget};
 use http::{HeaderValue, request::Parts};
 use tokio::sync::Semaphore;
 use tracing::{Span, field::Empty};
 
 use crate::{
-    auth::Chain, config::Config, guard::Guard, health::ReadinessCache, limits::KeyedLimit,
+    auth::Chain, caller_limits::CallerLimits, config::Config, guard::Guard, health::ReadinessCache,
     metrics::Metrics, proxy::TrustedProxies, signing::CardSigner, tls::Tls,
 };
 
@@ -20,7 +20,7 @@ pub(crate) struct Shared {
     pub(crate) auth: Chain,
     pub(crate) tls: Option<Tls>,
     pub(crate) guard: Guard,
-    pub(crate) streams: KeyedLimit<Owner>,
+    pub(crate) caller_limits: CallerLimits,
     pub(crate) metrics: Metrics,
     pub(crate) readiness: ReadinessCache,
     /// Permits for the bytes of WebSocket messages that are being received.

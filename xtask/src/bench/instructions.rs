@@ -55,13 +55,44 @@ pub(crate) fn run(bench: &Bench, options: &Options) -> anyhow::Result<()> {
             for round in 1..=options.rounds {
                 say(format!("{}, {words}: round {round} of {}", kind.name(), options.rounds));
                 for (binary, counts) in binaries.iter().zip(&mut counts) {
-                    let one = |requests| count(bench, binary, kind, data, requests);
+                    let one = |requests| count(bench, binary, kind, data, requests, None);
                     counts.push((one(many)? as f64 - one(few)? as f64) / (many - few) as f64);
                 }
             }
             table.cells(format!("{}, {words}", kind.name()), cells(&counts), &ranges(&counts));
         }
     }
+    print(table)
+}
+
+/// The bearer token of the case with credentials, and the configuration that accepts it.
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const TOKENS: &str = "[[auth.tokens]]\ntoken = \"0123456789abcdef0123456789abcdef\"\n\
+                      tenant = \"acme\"\nprincipal = \"ann\"\n";
+
+/// Instructions with credentials may be this multiple of those without.
+const AUTH: f64 = 1.05;
+
+/// Instructions per send with a bearer token and without one.
+pub(crate) fn auth(bench: &Bench, options: &Options) -> anyhow::Result<()> {
+    prepare::need("valgrind", &["valgrind"])?;
+    let (kind, few, many) = CASES[0];
+    let mut counts = vec![Vec::new(); 2];
+    for round in 1..=options.rounds {
+        say(format!("{}: round {round} of {}", kind.name(), options.rounds));
+        for (token, counts) in [None, Some(TOKEN)].into_iter().zip(&mut counts) {
+            let one = |requests| count(bench, &bench.herald(), kind, 0, requests, token);
+            counts.push((one(many)? as f64 - one(few)? as f64) / (many - few) as f64);
+        }
+    }
+    let mut table = Table::with_words_from(4);
+    table.heading(&format!(
+        "\nInstructions per send, JSON-RPC, {CONCURRENCY} at once (callgrind, medians of {} rounds; limit {AUTH}×)",
+        options.rounds
+    ));
+    let titles = ["without", "with a token", "ratio"].map(str::to_owned);
+    table.cells("", titles, "rounds");
+    table.cells(kind.name(), cells(&counts), &ranges(&counts));
     print(table)
 }
 
@@ -93,8 +124,10 @@ fn count(
     kind: Kind,
     data: usize,
     requests: u64,
+    token: Option<&'static str>,
 ) -> anyhow::Result<u64> {
     let place = Data::create(bench)?;
+    place.configure(if token.is_some() { TOKENS } else { "" })?;
     let (ids, out) = (place.file("ids"), place.file("callgrind.out"));
     let mut tool: Vec<OsString> =
         ["valgrind", "--quiet", "--tool=callgrind"].map(Into::into).into();
@@ -106,8 +139,8 @@ fn count(
     symlink(binary, &link)?;
     let server = Running::launch(bench.wrapped(&tool, &link), Subject::Herald, &place)?;
     let run = |kind, requests| -> anyhow::Result<()> {
-        let outcome: Outcome =
-            Case::new(kind, CONCURRENCY).with_data(data).answers(bench, &server, requests, &ids)?;
+        let case = Case::new(kind, CONCURRENCY).with_data(data).with_token(token);
+        let outcome: Outcome = case.answers(bench, &server, requests, &ids)?;
         let error = outcome.error.unwrap_or_default();
         ensure!(
             outcome.errors == 0,

@@ -42,6 +42,9 @@ pub(crate) struct Case {
     /// Bytes of a data part that goes along with each message.
     #[serde(skip)]
     data: usize,
+    /// The bearer token of its requests.
+    #[serde(skip)]
+    token: Option<&'static str>,
 }
 
 /// The output of the load generator.
@@ -85,11 +88,16 @@ struct Alive {
 
 impl Case {
     pub(crate) const fn new(kind: Kind, concurrency: u64) -> Self {
-        Self { kind, concurrency, data: 0 }
+        Self { kind, concurrency, data: 0, token: None }
     }
 
     pub(crate) const fn with_data(self, data: usize) -> Self {
         Self { data, ..self }
+    }
+
+    /// With this bearer token.
+    pub(crate) const fn with_token(self, token: Option<&'static str>) -> Self {
+        Self { token, ..self }
     }
 
     /// Runs the load alone. Sends append the tasks that they made to `ids`.
@@ -134,6 +142,9 @@ impl Case {
             .args(["--concurrency", &self.concurrency.to_string()]);
         if self.kind.mode() == "get" {
             load.arg("--ids").arg(ids);
+        }
+        if let Some(token) = self.token {
+            load.env("LOAD_TOKEN", token);
         }
         if self.data > 0 {
             load.args(["--data", &self.data.to_string()]);

@@ -122,6 +122,11 @@ impl Data {
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
+
+    /// Writes the configuration of Herald: these lines and the usual ones.
+    pub(crate) fn configure(&self, lines: &str) -> anyhow::Result<()> {
+        Ok(fs::write(self.file("herald.toml"), format!("{lines}{HERALD_CONFIG}"))?)
+    }
 }
 
 impl Drop for Data {
@@ -173,6 +178,10 @@ impl Running {
             ensure!(begun.elapsed() < TIMEOUT, "the server did not stop within {TIMEOUT:?}");
             pause(Duration::from_millis(10));
         }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn url(&self) -> String {
@@ -233,7 +242,9 @@ fn configure(
     match subject {
         Subject::Herald => {
             let config = data.file("herald.toml");
-            fs::write(&config, HERALD_CONFIG)?;
+            if !config.exists() {
+                data.configure("")?;
+            }
             command.args(["serve", "--host", "127.0.0.1", "--port", &port]);
             command.arg("--data").arg(data.file("store")).arg("--config").arg(config);
         }

@@ -135,14 +135,9 @@ impl AgentRuntime {
         self.quarantined_tasks().insert(key);
     }
 
-    /// The number of quarantined tasks.
-    pub(crate) fn quarantined(&self) -> usize {
-        self.quarantined_tasks().len()
-    }
-
-    /// True if the dispatcher skips this task.
-    pub(crate) fn is_quarantined(&self, key: &Key) -> bool {
-        self.quarantined_tasks().contains(key)
+    /// The quarantined tasks, which are few.
+    pub(crate) fn quarantined(&self) -> HashSet<Key> {
+        self.quarantined_tasks().clone()
     }
 
     fn quarantined_tasks(&self) -> MutexGuard<'_, HashSet<Key>> {

@@ -22,8 +22,8 @@ use bytes::Bytes;
 use herald_protocol::{Seq, TaskState, Timestamp};
 
 use super::{
-    Actor, Append, Dedup, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store,
-    TaskVersion,
+    Actor, Append, Dedup, DueQuery, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot,
+    Store, TaskVersion,
 };
 
 /// Prints the name of the running check when it panics.
@@ -120,6 +120,7 @@ where
             a_task_is_due_until_a_member_holds_it,
             tasks_of_a_dead_member_are_due,
             the_oldest_task_is_due_first,
+            owners_take_turns,
             serial_tasks_are_due_in_the_order_of_their_messages,
             a_serial_conversation_has_one_turn,
             an_agent_that_is_not_serial_has_several_turns_per_conversation,
@@ -304,7 +305,7 @@ fn claim(key: Key, holder: MemberId) -> Append {
 }
 
 async fn due(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {
-    let due = store.due(&agent.into(), limit).await.unwrap();
+    let due = store.due(DueQuery::new(&agent.into(), limit)).await.unwrap();
     due.into_iter().map(|due| due.key.task.to_string()).collect()
 }
 

@@ -15,10 +15,10 @@ use crate::metrics::StoreMetrics;
 
 use super::{
     ApiKey, ApiKeyId, ApiKeyQuery, Append, AuditEnds, AuditEntry, AuditPage, AuditQuery,
-    AuditRetention, Changes, Conversation, Due, FeedPage, FeedQuery, HeartbeatReply, HistoryQuery,
-    Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind, Original, Owner,
-    OwnerQuery, Position, Retention, Scope, Store, StoreError, StoreStatus, Stored, TaskVersion,
-    Usage, sqlite::Sqlite,
+    AuditRetention, Changes, Conversation, Due, DueQuery, FeedPage, FeedQuery, HeartbeatReply,
+    HistoryQuery, Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind,
+    Original, Owner, OwnerQuery, Position, Retention, Scope, Store, StoreError, StoreStatus,
+    Stored, TaskVersion, Usage, sqlite::Sqlite,
 };
 
 type FailingAppends = (fn(&Append) -> bool, usize);
@@ -200,8 +200,8 @@ impl Store for Flaky {
         self.store.agents_unserved().await
     }
 
-    async fn due(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
-        self.store.due(agent, limit).await
+    async fn due(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError> {
+        self.store.due(query).await
     }
 
     async fn enable_serial(&self, agent: &AgentName) -> Result<(), StoreError> {
@@ -209,8 +209,8 @@ impl Store for Flaky {
         self.store.enable_serial(agent).await
     }
 
-    async fn next_serial(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
-        self.store.next_serial(agent, limit).await
+    async fn next_serial(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError> {
+        self.store.next_serial(query).await
     }
 
     async fn unlock_conversation(

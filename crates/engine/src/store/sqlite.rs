@@ -7,6 +7,7 @@ mod api_keys;
 mod append;
 mod audit;
 mod checkpoint;
+mod due;
 mod error;
 mod feed;
 mod files;
@@ -49,10 +50,10 @@ use crate::{clock::Clock, metrics::StoreMetrics};
 
 use super::{
     ApiKey, ApiKeyId, ApiKeyQuery, Append, AuditEnds, AuditEntry, AuditPage, AuditQuery,
-    AuditRetention, Changes, Conversation, Due, FeedPage, FeedQuery, HeartbeatReply, HistoryQuery,
-    Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind, Original, Owner,
-    OwnerQuery, Retention, Scope, Store, StoreError, StoreStatus, Stored, TaskVersion, Usage,
-    change::ChangeBus,
+    AuditRetention, Changes, Conversation, Due, DueQuery, FeedPage, FeedQuery, HeartbeatReply,
+    HistoryQuery, Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind,
+    Original, Owner, OwnerQuery, Retention, Scope, Store, StoreError, StoreStatus, Stored,
+    TaskVersion, Usage, change::ChangeBus,
 };
 
 pub use error::OpenError;
@@ -287,16 +288,16 @@ impl Store for Sqlite {
         self.readers.with(reader::agents_unserved)
     }
 
-    async fn due(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
-        self.readers.with(|conn| reader::due(conn, agent, limit))
+    async fn due(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError> {
+        self.readers.with(|conn| due::due(conn, &query))
     }
 
     async fn enable_serial(&self, agent: &AgentName) -> Result<(), StoreError> {
         self.write(EnableSerial(agent.clone())).await
     }
 
-    async fn next_serial(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
-        self.readers.with(|conn| serial_queue::next_serial(conn, agent, limit))
+    async fn next_serial(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError> {
+        self.readers.with(|conn| serial_queue::next_serial(conn, &query))
     }
 
     async fn unlock_conversation(

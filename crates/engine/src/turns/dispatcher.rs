@@ -9,7 +9,7 @@ use crate::{
     agents::runtime::{AgentRuntime, TurnPermit},
     core::Core,
     fault::refuse,
-    store::{Due, StoreError},
+    store::{Due, DueQuery, Owner, StoreError},
     turns::claim::{ClaimOutcome, claim},
 };
 
@@ -51,11 +51,13 @@ impl Dispatcher {
                 return;
             }
         }
+        // The owner of the last claimed task: the owners take turns.
+        let mut last = None;
         loop {
             self.runtime.woken().await;
             loop {
                 let permit = self.runtime.acquire().await;
-                match self.claim_next(permit).await {
+                match self.claim_next(permit, &mut last).await {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(_) => {
@@ -69,17 +71,23 @@ impl Dispatcher {
         }
     }
 
-    /// Claims the next due task. Returns false if there is none.
-    async fn claim_next(&self, permit: TurnPermit) -> Result<bool, Error> {
+    /// Claims the next due task, of the owner after `last`. Returns false if there is none.
+    async fn claim_next(
+        &self,
+        permit: TurnPermit,
+        last: &mut Option<Owner>,
+    ) -> Result<bool, Error> {
         let runtime = &self.runtime;
         // Several nodes that all take the first one would be in each other's way. Where turns have an
         // order, the first one is the only choice.
         let choices = if runtime.profile.serial { 1 } else { self.core.membership.nodes() };
-        let mut due = self.due(runtime.quarantined() + choices).await.map_err(refuse)?;
-        due.retain(|due| !runtime.is_quarantined(&due.key));
-        due.truncate(choices);
-        let Some(last) = due.len().checked_sub(1) else { return Ok(false) };
-        let due = due.swap_remove(if last == 0 { 0 } else { random_below(last + 1) });
+        let except = runtime.quarantined();
+        let any = DueQuery::new(&runtime.profile.name, choices);
+        let query = DueQuery { after: last.as_ref(), except: &except, ..any };
+        let mut due = self.due(query).await.map_err(refuse)?;
+        let Some(most) = due.len().checked_sub(1) else { return Ok(false) };
+        let due = due.swap_remove(if most == 0 { 0 } else { random_below(most + 1) });
+        *last = Some(due.key.owner.clone());
         let key = due.key.clone();
         match claim(&self.core, due, runtime, permit).await {
             Err(error) if error.kind != ErrorKind::Unavailable => {
@@ -94,12 +102,11 @@ impl Dispatcher {
     }
 
     /// The tasks that can be claimed now, in order.
-    async fn due(&self, limit: usize) -> Result<Vec<Due>, StoreError> {
-        let (name, store) = (&self.runtime.profile.name, &self.core.store);
+    async fn due(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError> {
         if self.runtime.profile.serial {
-            return store.next_serial(name, limit).await;
+            return self.core.store.next_serial(query).await;
         }
-        store.due(name, limit).await
+        self.core.store.due(query).await
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     core::Core,
     fault::refuse,
     rules::{Command, Record},
-    store::{Due, MemberId},
+    store::{Due, DueQuery, MemberId},
     turns::{
         ending::end,
         failure::{self, AGENT_GONE, INTERRUPTED},
@@ -103,9 +103,8 @@ async fn end_due(
     // again.
     let mut left = HashSet::new();
     loop {
-        let limit = left.len() + BATCH;
-        let mut due = core.store.due(agent, limit).await.map_err(refuse)?;
-        due.retain(|due| !left.contains(&due.key));
+        let query = DueQuery { except: &left, ..DueQuery::new(agent, BATCH) };
+        let due = core.store.due(query).await.map_err(refuse)?;
         if due.is_empty() {
             return Ok(());
         }

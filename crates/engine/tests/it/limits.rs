@@ -1,8 +1,11 @@
 //! Limits of tasks, retention and memory.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use herald_engine::{Clock, Profile, Settings, rules::TaskLimits};
+use herald_engine::{Caller, Clock, Profile, Settings, rules::TaskLimits};
 use herald_protocol::{ErrorKind, TaskState, Timestamp};
 
 use tokio::sync::Semaphore;
@@ -167,5 +170,34 @@ async fn turns_of_large_tasks_wait_in_the_store_for_free_memory() {
     for task in [first, second] {
         let state = async || bench.get(&task.id).await.unwrap().status.state;
         eventually(async || state().await == TaskState::Completed).await;
+    }
+}
+
+#[tokio::test]
+async fn an_owner_with_many_tasks_does_not_keep_others_waiting() {
+    for serial in [false, true] {
+        let gate = Arc::new(Semaphore::new(0));
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let (waited, noted) = (Arc::clone(&gate), Arc::clone(&order));
+        let agent = Script::new(move |turn| {
+            let (gate, order) = (Arc::clone(&waited), Arc::clone(&noted));
+            Box::pin(async move {
+                gate.acquire().await.unwrap().forget();
+                order.lock().unwrap().push(turn.message().text());
+                Ok(())
+            })
+        });
+        let one = Profile { serial, concurrency: 1, ..profile() };
+        let noisy = Bench::with(agent, one, Settings::default()).await;
+        for _ in 0..50 {
+            noisy.post(say("noisy")).await.unwrap();
+        }
+        let mut quiet = noisy.clone();
+        quiet.caller = Caller::anonymous("quiet".into());
+        quiet.post(say("quiet")).await.unwrap();
+        gate.add_permits(51);
+        eventually(|| async { order.lock().unwrap().len() == 51 }).await;
+        let place = order.lock().unwrap().iter().position(|text| text == "quiet").unwrap();
+        assert!(place <= 2, "{place} others came first");
     }
 }

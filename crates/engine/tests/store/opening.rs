@@ -6,8 +6,8 @@ use std::{
 };
 
 use herald_engine::store::{
-    Append, Dedup, Due, FeedQuery, MemberId, Retention, Run, Scope, Snapshot, Store, StoreError,
-    TaskVersion,
+    Append, Dedup, Due, DueQuery, FeedQuery, MemberId, Retention, Run, Scope, Snapshot, Store,
+    StoreError, TaskVersion,
     sqlite::{OpenError, Options, Sqlite},
 };
 use herald_protocol::TaskState;
@@ -368,6 +368,8 @@ fn downgrade(conn: &Connection, version: usize) {
          DROP INDEX serial_queue_by_conversation;
          CREATE INDEX line_by_conversation ON line (agent, owner, context, position)",
         "DROP TABLE api_keys; DROP TABLE audit",
+        "DROP INDEX serial_heads_by_owner; DROP INDEX tasks_active;
+         CREATE INDEX tasks_active ON tasks (agent, holder, created) WHERE phase = 1",
     ];
     for step in undo.iter().skip(version - 1).rev() {
         conn.execute_batch(step).unwrap();
@@ -493,17 +495,17 @@ async fn a_database_of_the_fourth_version_keeps_every_task() {
     let echo = "echo".into();
     let claims = [("t1", 0, None), ("t2", 1, Some(MemberId(7)))];
     let due = claims.map(|(task, epoch, holder)| Due { key: key(task), epoch, holder });
-    assert_eq!(store.due(&echo, 10).await.unwrap(), due);
+    assert_eq!(store.due(DueQuery::new(&echo, 10)).await.unwrap(), due);
     assert_eq!(store.agents_unserved().await.unwrap(), std::slice::from_ref(&echo));
     store.enable_serial(&echo).await.unwrap();
-    assert_eq!(store.next_serial(&echo, 10).await.unwrap(), due);
+    assert_eq!(store.next_serial(DueQuery::new(&echo, 10)).await.unwrap(), due);
     let mut end = Append { expect: TaskVersion::new(1, 1), ..task("t2", b"done".to_vec()) };
     end.snapshot = Some(Snapshot { seq: 2, ..Snapshot::default() });
     assert_eq!(store.append(end).await, Ok(2));
     let log = store.read_log(&key("t2"), 0, 10).await.unwrap();
     assert_eq!((log[0].at, &log[0].cause), (None, &None), "older versions did not record it");
     assert!(log[1].at.is_some() && log[1].cause.is_some());
-    assert_eq!(store.due(&echo, 10).await.unwrap(), due[..1]);
+    assert_eq!(store.due(DueQuery::new(&echo, 10)).await.unwrap(), due[..1]);
     let all = Retention { ended_before: None, tasks: Some(0), bytes: None };
     assert_eq!(store.sweep(all, 10).await, Ok(5));
     drop(store);

@@ -132,10 +132,47 @@ pub(crate) struct LimitsSection {
     pub(crate) connections: Option<usize>,
     pub(crate) connections_per_address: Option<usize>,
     pub(crate) streams_per_caller: Option<usize>,
+    /// The limits of each caller.
+    pub(crate) caller: UsageSection,
+    /// The limits of each tenant.
+    pub(crate) tenant: UsageSection,
+    /// The limits of single tenants.
+    pub(crate) tenants: Vec<TenantLimitsSection>,
+    pub(crate) refused_logins_per_second: Option<u32>,
     pub(crate) memory: Option<Size>,
     pub(crate) task_events: Option<u64>,
     pub(crate) task_bytes: Option<Size>,
     pub(crate) send_wait: Option<TimeSpan>,
+}
+
+/// Limits of one caller or of one tenant; 0 is no limit.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct UsageSection {
+    /// Requests per second.
+    pub(crate) requests_per_second: Option<u32>,
+    /// Requests at once, after a pause.
+    pub(crate) burst: Option<u32>,
+    /// Open streams.
+    pub(crate) streams: Option<usize>,
+    /// Tasks that have not ended.
+    pub(crate) active_tasks: Option<u64>,
+    /// Tasks that wait for their agent.
+    pub(crate) queued_tasks: Option<u64>,
+    /// Bytes of the logs of all stored tasks.
+    pub(crate) stored_bytes: Option<Size>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TenantLimitsSection {
+    pub(crate) name: String,
+    /// The limits of each of its callers.
+    #[serde(default)]
+    pub(crate) caller: UsageSection,
+    /// The limits of all of them together.
+    #[serde(default)]
+    pub(crate) tenant: UsageSection,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -5,6 +5,7 @@ mod card;
 mod codex;
 mod coding;
 mod discovery;
+mod limits;
 mod llm;
 mod packages;
 mod program;
@@ -164,13 +165,7 @@ impl ServerSettings {
             ..herald_server::Config::default()
         };
         server.card_interfaces = chosen.unwrap_or(server.card_interfaces);
-        let limits = &mut server.limits;
-        limits.body = bytes(config.limits.body.map(|size| size.0), limits.body);
-        limits.connections = config.limits.connections.unwrap_or(limits.connections);
-        limits.connections_per_address =
-            config.limits.connections_per_address.or(limits.connections_per_address);
-        limits.streams_per_caller =
-            config.limits.streams_per_caller.unwrap_or(limits.streams_per_caller);
+        server.limits = limits::server_limits(&config.limits)?;
         server.timeouts.stop = span(config.server.drain).unwrap_or(server.timeouts.stop);
         let stdio = args.basics.stdio;
         Ok(Self {
@@ -528,10 +523,6 @@ fn recovery(attempts: Option<u32>, otherwise: Recovery) -> Recovery {
 
 fn span(span: Option<TimeSpan>) -> Option<Duration> {
     span.map(|span| span.0)
-}
-
-fn bytes(given: Option<u64>, otherwise: usize) -> usize {
-    given.map_or(otherwise, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn public_url(args: &Serve, config: &FileConfig) -> anyhow::Result<Option<String>> {

@@ -58,6 +58,23 @@ pub struct FieldViolation {
     pub description: String,
 }
 
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, Message)]
+pub struct RetryInfo {
+    /// The time after which the same call may succeed.
+    #[prost(message, optional, tag = "1")]
+    pub retry_delay: Option<prost_types::Duration>,
+}
+
+impl prost::Name for RetryInfo {
+    const NAME: &'static str = "RetryInfo";
+    const PACKAGE: &'static str = "google.rpc";
+
+    fn type_url() -> String {
+        format!("type.googleapis.com/{}", Self::full_name())
+    }
+}
+
 impl prost::Name for ErrorInfo {
     const NAME: &'static str = "ErrorInfo";
     const PACKAGE: &'static str = "google.rpc";
@@ -96,6 +113,9 @@ impl From<&Error> for RpcStatus {
             .collect();
         if !field_violations.is_empty() {
             details.push(any(&BadRequest { field_violations }));
+        }
+        if let Some(delay) = error.retry_delay() {
+            details.push(any(&RetryInfo { retry_delay: delay.try_into().ok() }));
         }
         Self { code: codes.grpc as i32, message: error.message.clone(), details }
     }

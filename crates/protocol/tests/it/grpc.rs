@@ -1,6 +1,6 @@
 //! The protobuf messages: round trips, what is refused, and errors.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use herald_protocol::{
     Artifact, Content, Dialect, Error, ErrorKind, Json, Message, Metadata, Operation, Part,
@@ -477,7 +477,8 @@ fn an_error_is_read_as_it_was_written() {
         field: "message.parts".to_owned(),
         description: "is required, 100 %".to_owned(),
     }])
-    .with("hint", "ä");
+    .with("hint", "ä")
+    .retry_after(Duration::from_millis(1500));
     let (status, get) = (RpcStatus::from(&written), Operation::GetTask);
     let (message, details) = (status.message_header(), status.details_bin());
     assert_eq!(failure::grpc(get, status.code, Some(&message), Some(&details)), written);

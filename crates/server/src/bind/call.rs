@@ -1,7 +1,7 @@
 //! One call: from the decoded request through the engine to the encoded reply.
 
 use bytes::Bytes;
-use herald_engine::{AgentRoute, Caller, Reply, Subscription, budget::Reservation, store::Owner};
+use herald_engine::{AgentRoute, Caller, Reply, Subscription, budget::Reservation, store::Scope};
 use herald_protocol::{
     Dialect, Error, ErrorKind, MessageId, Operation, Request,
     grpc::Service,
@@ -10,9 +10,9 @@ use herald_protocol::{
 };
 
 use crate::{
-    bind::{Exchange, IDEMPOTENCY_KEY, cursor, grpc::framing, too_many},
+    bind::{Exchange, IDEMPOTENCY_KEY, cursor, grpc::framing},
+    caller_limits::{StoredLimits, StreamPermit},
     card,
-    limits::KeyedPermit,
 };
 
 /// The reply to a call, not yet encoded.
@@ -21,14 +21,14 @@ pub(crate) struct CallReply {
     reply: Reply,
     dialect: Dialect,
     /// The permit of a stream.
-    permit: Option<KeyedPermit<Owner>>,
+    permit: Option<StreamPermit>,
 }
 
 /// What the engine needs of a call beside the request.
 struct AdmittedCall<'a> {
     caller: &'a Caller,
     route: AgentRoute,
-    permit: Option<KeyedPermit<Owner>>,
+    permit: Option<StreamPermit>,
 }
 
 /// The reply to a call as its binding sends it.
@@ -37,7 +37,7 @@ pub(crate) enum EncodedReply {
     /// The complete body, with its reservation if it is large.
     Whole(Bytes),
     /// A stream, to be written in the dialect of the call, and its permit.
-    Stream(Subscription, Dialect, Option<KeyedPermit<Owner>>),
+    Stream(Subscription, Dialect, Option<StreamPermit>),
 }
 
 impl Exchange<'_> {
@@ -58,6 +58,16 @@ impl Exchange<'_> {
             let caller = match &named {
                 Some(named) => named.as_ref().map_err(Error::clone),
                 None => Ok(caller),
+            };
+            let caller = match caller {
+                Ok(caller) => match self.stored_limits(caller, &request) {
+                    // Boxed, because most servers have no such limits.
+                    Some((limits, creates)) => {
+                        Box::pin(self.check_stored(caller, limits, creates)).await.map(|()| caller)
+                    }
+                    None => Ok(caller),
+                },
+                Err(error) => Err(error),
             };
             // Without an async block for the errors: it would hold the request a second time.
             let admitted = caller.and_then(|caller| self.admit(caller, dialect, &mut request));
@@ -85,6 +95,35 @@ impl Exchange<'_> {
         }
     }
 
+    /// The limits of stored tasks for a message, and true if it creates a task.
+    fn stored_limits(&self, caller: &Caller, request: &Request) -> Option<(StoredLimits, bool)> {
+        let (Request::SendMessage(send) | Request::SendStreamingMessage(send)) = request else {
+            return None;
+        };
+        let limits = self.shared.caller_limits.stored(&caller.owner().tenant)?;
+        Some((limits, send.message.task_id.is_none()))
+    }
+
+    /// Refuses a message beyond the limits of stored tasks. Messages that arrive at once are all counted
+    /// before any of them is stored.
+    async fn check_stored(
+        &self,
+        caller: &Caller,
+        limits: StoredLimits,
+        creates: bool,
+    ) -> Result<(), Error> {
+        let owner = caller.owner();
+        if let Some(most) = limits.caller {
+            let used = self.shared.engine.usage(&Scope::Own(owner.clone())).await?;
+            most.check(&used, creates)?;
+        }
+        if let Some(most) = limits.tenant {
+            let used = self.shared.engine.usage(&Scope::Tenant(owner.tenant.clone())).await?;
+            most.check(&used, creates)?;
+        }
+        Ok(())
+    }
+
     /// Completes a request and takes the permit of a stream.
     fn admit<'a>(
         &self,
@@ -95,7 +134,7 @@ impl Exchange<'_> {
         self.complete(dialect, request)?;
         self.record_request(dialect, caller, request);
         let permit = if request.operation().is_streaming() {
-            Some(self.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?)
+            Some(self.stream_permit(caller)?)
         } else {
             None
         };

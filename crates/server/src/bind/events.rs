@@ -5,10 +5,7 @@
 
 use std::borrow::Cow;
 
-use herald_engine::{
-    AgentRoute, Feed,
-    store::{Owner, Position},
-};
+use herald_engine::{AgentRoute, Feed, store::Position};
 use herald_protocol::{Dialect, Error, Operation, TaskId, TenantId, Version, percent};
 use http::{Response, request::Parts};
 
@@ -19,10 +16,9 @@ use crate::{
         frames::FrameStream,
         query, rest,
         sse::{self, FrameEnvelope},
-        too_many,
     },
     body::Body,
-    limits::KeyedPermit,
+    caller_limits::StreamPermit,
 };
 
 /// The dialect for a caller without a version: that of the servers that introduced this path.
@@ -63,7 +59,7 @@ fn dialect(exchange: &Exchange<'_>) -> Result<Dialect, Error> {
     Ok(if Version::negotiate(Some(version))? == Version::V1_0 { Dialect::V1 } else { Dialect::V03 })
 }
 
-async fn open(exchange: &Exchange<'_>) -> Result<(Feed, KeyedPermit<Owner>), Error> {
+async fn open(exchange: &Exchange<'_>) -> Result<(Feed, StreamPermit), Error> {
     let tenant = query(exchange.parts, "tenant").filter(|tenant| !tenant.is_empty());
     let tenant =
         tenant.map(|text| percent_decoded("tenant", text)).transpose()?.map(TenantId::from);
@@ -73,8 +69,7 @@ async fn open(exchange: &Exchange<'_>) -> Result<(Feed, KeyedPermit<Owner>), Err
         None => caller,
     };
     let (tasks, after) = (tasks(exchange.parts)?, position(exchange.parts)?);
-    let permit =
-        exchange.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?;
+    let permit = exchange.stream_permit(&caller)?;
     let route = AgentRoute { agent: exchange.agent.clone(), extensions: exchange.extensions() };
     let feed = exchange.shared.engine.follow(&caller, &route, tasks, after).await?;
     Ok((feed.within(exchange.response_quota(&caller)), permit))

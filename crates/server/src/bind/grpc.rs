@@ -11,7 +11,7 @@ mod reflection;
 use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
-use herald_engine::{Caller, Subscription, budget::Reservation, store::Owner};
+use herald_engine::{Caller, Subscription, budget::Reservation};
 use herald_protocol::{
     AgentName, Error, ErrorKind, Request, TenantId,
     grpc::{Service, status::RpcStatus},
@@ -35,8 +35,9 @@ use crate::{
     },
     binding::{AGENTS, Binding},
     body::Body,
+    caller_limits::StreamPermit,
     guard::Ingress,
-    limits::{KeyedPermit, UnreadBody},
+    limits::UnreadBody,
     refusal::Refusal,
     shared::Shared,
     trace,
@@ -140,7 +141,7 @@ fn response_to(
         let headers = response.headers_mut();
         headers.extend(trailers(&failure));
         match failure {
-            GrpcFailure::Error(error) => exchange.mark(headers, error.kind),
+            GrpcFailure::Error(error) => exchange.mark(headers, error.kind, error.retry_delay()),
             GrpcFailure::Plain(..) => {}
         }
         response
@@ -329,7 +330,7 @@ fn stream(
     exchange: &Exchange<'_>,
     service: Service,
     events: Subscription,
-    permit: Option<KeyedPermit<Owner>>,
+    permit: Option<StreamPermit>,
     deadline: Option<Instant>,
 ) -> Response<Body> {
     let first = format!("{}{}", cursor::prefix(events.task_id()), events.next_seq());

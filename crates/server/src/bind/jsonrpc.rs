@@ -135,13 +135,13 @@ impl JsonRpcFailure {
         Self { dialect: Some(dialect), streams: operation.is_streaming(), error }
     }
 
-    /// The JSON-RPC error for a call at `entry`, its kind, and the dialect that it is written in.
+    /// The JSON-RPC error for a call at `entry`, the error itself, and the dialect that it is written in.
     pub(crate) fn encode(
         self,
         exchange: &Exchange<'_>,
         entry: EntryPoint,
         call: &RequestId,
-    ) -> (Vec<u8>, ErrorKind, Dialect) {
+    ) -> (Vec<u8>, Error, Dialect) {
         let error = exchange.explain(self.error);
         // Without a known method the version tells the dialect, and without a version the entry.
         let dialect = self.dialect.unwrap_or_else(|| match (exchange.version(), entry) {
@@ -150,7 +150,7 @@ impl JsonRpcFailure {
             (Some(_) | None, EntryPoint::Main) => Dialect::V03,
             (Some(_) | None, EntryPoint::V01) => Dialect::V01,
         });
-        (dialect.encode_error(call, &error), error.kind, dialect)
+        (dialect.encode_error(call, &error), error, dialect)
     }
 }
 
@@ -168,13 +168,13 @@ fn refuse(
     failure: JsonRpcFailure,
 ) -> Response<Body> {
     let streams = failure.streams;
-    let (body, kind, dialect) = failure.encode(exchange, entry, call);
-    let status = StatusCode::from_u16(kind.codes().json_rpc_http);
+    let (body, error, dialect) = failure.encode(exchange, entry, call);
+    let status = StatusCode::from_u16(error.kind.codes().json_rpc_http);
     let status = status.expect("the error table has statuses of HTTP");
     let mut response = match dialect {
         Dialect::V03 | Dialect::V01 if streams => sse::refusal(status, &body),
         Dialect::V1 | Dialect::V03 | Dialect::V03Rest | Dialect::V01 => respond(status, JSON, body),
     };
-    exchange.mark(response.headers_mut(), kind);
+    exchange.mark(response.headers_mut(), error.kind, error.retry_delay());
     response
 }

@@ -131,7 +131,7 @@ pub(crate) fn refuse(exchange: &Exchange<'_>, dialect: Dialect, error: Error) ->
     let status = StatusCode::from_u16(error.kind.codes().http);
     let status = status.expect("the error table has statuses of HTTP");
     let mut response = respond(status, content_type(dialect), dialect.encode_status(&error));
-    exchange.mark(response.headers_mut(), error.kind);
+    exchange.mark(response.headers_mut(), error.kind, error.retry_delay());
     if error.kind == ErrorKind::TooLarge {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

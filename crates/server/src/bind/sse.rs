@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use herald_engine::store::Owner;
 use herald_protocol::{
     Dialect, Error,
     jsonrpc::{self, RequestId},
@@ -16,7 +15,7 @@ use crate::{
         stream::{EventBody, FrameBuffer},
     },
     body::{Body, respond},
-    limits::KeyedPermit,
+    caller_limits::StreamPermit,
 };
 
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -52,7 +51,7 @@ pub(crate) fn response(
     envelope: FrameEnvelope,
     start: Option<String>,
     keep_alive: Duration,
-    permit: Option<KeyedPermit<Owner>>,
+    permit: Option<StreamPermit>,
 ) -> Response<Body> {
     let read = |buffer: FrameBuffer| async move {
         if let Some(id) = start {

@@ -13,14 +13,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{budget::Reservation, store::Owner};
+use herald_engine::budget::Reservation;
 use herald_protocol::locks::lock;
 use http::HeaderMap;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::Span;
 
-use crate::limits::{self, KeyedPermit, Pieces};
+use crate::{
+    caller_limits::StreamPermit,
+    limits::{self, Pieces},
+};
 
 /// Frames that are ready at the same time are sent together, up to about so many bytes.
 const BATCH: usize = 8 << 10;
@@ -38,7 +41,7 @@ pub(crate) struct EventBody {
     keep_alive: Option<KeepAlive>,
     opened: Instant,
     span: Span,
-    _permit: Option<KeyedPermit<Owner>>,
+    _permit: Option<StreamPermit>,
 }
 
 /// Frames that the reader has written and the connection has not taken.
@@ -63,10 +66,7 @@ struct KeepAlive {
 
 impl EventBody {
     /// The frames that `read` writes until it ends. The trailers that it returns follow them.
-    pub(crate) fn new<F>(
-        read: impl FnOnce(FrameBuffer) -> F,
-        permit: Option<KeyedPermit<Owner>>,
-    ) -> Self
+    pub(crate) fn new<F>(read: impl FnOnce(FrameBuffer) -> F, permit: Option<StreamPermit>) -> Self
     where
         F: Future<Output = Option<HeaderMap>> + Send + 'static,
     {

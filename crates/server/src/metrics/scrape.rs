@@ -20,7 +20,7 @@ pub(crate) async fn answer(shared: &Shared, parts: &Parts, ingress: Ingress) -> 
         return refused;
     }
     let mut text = Text::default();
-    shared.metrics.write(shared.streams.count(), &mut text);
+    shared.metrics.write(shared.caller_limits.open_streams(), &mut text);
     shared.engine.write_metrics(&mut text).await;
     process(shared.metrics.started, &mut text);
     let prometheus = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

@@ -30,6 +30,7 @@ mod list;
 mod metrics;
 mod migration;
 mod proxy;
+mod quotas;
 mod rest;
 mod rpc;
 mod send;

@@ -6,7 +6,7 @@ use herald_server::{Config, Limits, Timeouts};
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Call, Stream, data, message},
+    client::{Call, Client, Stream, data, message},
     hub::Hub,
 };
 
@@ -338,11 +338,10 @@ async fn a_caller_has_only_so_many_streams_and_gets_them_back() {
     assert_eq!(answer.header("retry-after"), Some("1"));
     let answer = hub.call(rest).await;
     assert_eq!((answer.status(), answer.reason()), (429, "LIMIT_EXCEEDED".into()));
-    // Another tenant's are counted apart.
-    let mut params = message("hello");
-    params["tenant"] = json!("other");
-    let call = Call::rpc("SendStreamingMessage", &params);
-    assert!(!hub.client().await.open(call).await.rest().await.is_empty());
+    // Those of another host are counted apart.
+    let call = Call::rpc("SendStreamingMessage", &message("hello"));
+    let elsewhere = Client::connect_from(2, hub.address).await;
+    assert!(!elsewhere.open(call).await.rest().await.is_empty());
     drop(first);
     loop {
         let answer = hub.call(Call::rpc("SubscribeToTask", &json!({ "id": "x" }))).await;

@@ -8,7 +8,8 @@ use tokio::task::JoinSet;
 
 use super::{
     super::{
-        Append, Header, Kind, Loaded, Original, Run, Snapshot, Store, StoreError, TaskVersion,
+        Append, DueQuery, Header, Kind, Loaded, Original, Run, Snapshot, Store, StoreError,
+        TaskVersion,
     },
     LIVING, at, body, create, dedup, finish, finished, header, key, owner, snapshot,
 };
@@ -378,7 +379,7 @@ pub(super) async fn unusual_names_are_stored_unchanged(store: Arc<dyn Store>) {
     let found: HashSet<_> = agents.iter().map(|agent| agent.as_str()).collect();
     assert_eq!(found, HashSet::from(names));
     for agent in &agents {
-        let due = store.due(agent, 100).await.unwrap();
+        let due = store.due(DueQuery::new(agent, 100)).await.unwrap();
         assert_eq!(
             due.iter().map(|due| due.key.task.as_str()).collect::<Vec<_>>(),
             [agent.as_str()]

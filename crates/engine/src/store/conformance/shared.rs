@@ -7,8 +7,8 @@ use tokio::{sync::Barrier, task::JoinSet};
 
 use super::{
     super::{
-        Append, AuditQuery, Change, Conversation, Due, FeedQuery, Header, Kind, Loaded, MemberId,
-        Run, Scope, Store, StoreError, TaskVersion, verify_audit,
+        Append, AuditQuery, Change, Conversation, Due, DueQuery, FeedQuery, Header, Kind, Loaded,
+        MemberId, Run, Scope, Store, StoreError, TaskVersion, verify_audit,
     },
     DEAD, Key, LIVING, OTHER,
     api_keys::{act, api_key},
@@ -83,7 +83,7 @@ pub(super) async fn each_task_is_claimed_by_one_node([first, second]: [Node; 2])
         dispatchers.spawn(async move {
             let mut claimed = Vec::new();
             loop {
-                let due = node.store.due(&"echo".into(), 8).await.unwrap();
+                let due = node.store.due(DueQuery::new(&"echo".into(), 8)).await.unwrap();
                 if due.is_empty() {
                     return claimed;
                 }
@@ -111,7 +111,7 @@ pub(super) async fn each_task_is_claimed_by_one_node([first, second]: [Node; 2])
 
 pub(super) async fn a_turn_of_a_living_node_is_not_due([first, second]: [Node; 2]) {
     second.append(create(key("t"), 1)).await.unwrap();
-    let free = second.store.due(&"echo".into(), 10).await.unwrap();
+    let free = second.store.due(DueQuery::new(&"echo".into(), 10)).await.unwrap();
     second.claim(&free[0]).await.unwrap();
     // The other node cannot make it due, because this member is alive.
     for _ in 0..3 {
@@ -144,8 +144,8 @@ pub(super) async fn one_node_takes_over_from_a_dead_one([first, second]: [Node; 
     let [a, b] = marks;
     let (a, b) = tokio::join!(a, b);
     assert_eq!(usize::from(a.unwrap()) + usize::from(b.unwrap()), 1);
-    let due = first.store.due(&"echo".into(), 100).await.unwrap();
-    assert_eq!(due, second.store.due(&"echo".into(), 100).await.unwrap());
+    let due = first.store.due(DueQuery::new(&"echo".into(), 100)).await.unwrap();
+    assert_eq!(due, second.store.due(DueQuery::new(&"echo".into(), 100)).await.unwrap());
     assert_eq!(due.len(), 50);
     for due in due {
         assert_eq!((due.epoch, due.holder), (1, Some(DEAD)));
@@ -168,7 +168,7 @@ pub(super) async fn one_node_takes_over_from_a_dead_one([first, second]: [Node; 
 
 pub(super) async fn a_node_that_is_marked_dead_cannot_write([first, second]: [Node; 2]) {
     second.append(create(key("t"), 1)).await.unwrap();
-    let free = second.store.due(&"echo".into(), 1).await.unwrap().remove(0);
+    let free = second.store.due(DueQuery::new(&"echo".into(), 1)).await.unwrap().remove(0);
     second.claim(&free).await.unwrap();
     let mut changes = first.store.changes(first.me);
     // It writes while it is declared dead: each write is stored before that or refused.
@@ -197,7 +197,7 @@ pub(super) async fn a_node_that_is_marked_dead_cannot_write([first, second]: [No
     assert_eq!((head, error), (stored.head, StoreError::NotMember));
     assert_eq!(second.store.heartbeat(second.me).await, Err(StoreError::NotMember));
     await_change(&mut changes, &Change::Work("echo".into())).await;
-    let left = first.store.due(&"echo".into(), 10).await.unwrap();
+    let left = first.store.due(DueQuery::new(&"echo".into(), 10)).await.unwrap();
     assert_eq!(left, [Due { key: key("t"), epoch: 1, holder: Some(second.me) }]);
     first.claim(&left[0]).await.unwrap();
 }
@@ -212,7 +212,7 @@ pub(super) async fn a_conversation_has_one_turn_on_both_nodes([first, second]: [
     let conversation = Conversation { owner: owner("acme", "ann"), context: "chat".into() };
     let mut changes = [first.store.changes(first.me), second.store.changes(second.me)];
     for number in 0..4 {
-        let next = first.store.next_serial(&"echo".into(), 1).await.unwrap();
+        let next = first.store.next_serial(DueQuery::new(&"echo".into(), 1)).await.unwrap();
         assert_eq!(next[0].key, key(&format!("t{number}")), "in the order of the messages");
         let (a, b) = tokio::join!(first.claim(&next[0]), second.claim(&next[0]));
         let (at, loser, head) = match (a, b) {
@@ -221,13 +221,17 @@ pub(super) async fn a_conversation_has_one_turn_on_both_nodes([first, second]: [
             both => panic!("one of them claims it: {both:?}"),
         };
         let (holder, other) = if at == 0 { (&first, &second) } else { (&second, &first) };
-        assert!(other.store.next_serial(&"echo".into(), 1).await.unwrap().is_empty());
+        assert!(
+            other.store.next_serial(DueQuery::new(&"echo".into(), 1)).await.unwrap().is_empty()
+        );
         if number < 3 {
             let waits = Due { key: key(&format!("t{}", number + 1)), epoch: 0, holder: None };
             assert_eq!(other.claim(&waits).await, Err(StoreError::Locked));
         }
         holder.end(&next[0].key, TaskVersion::new(head, 1)).await.unwrap();
-        assert!(other.store.next_serial(&"echo".into(), 1).await.unwrap().is_empty());
+        assert!(
+            other.store.next_serial(DueQuery::new(&"echo".into(), 1)).await.unwrap().is_empty()
+        );
         await_change(&mut changes[loser], &Change::Task(next[0].key.clone())).await;
         let me = holder.me;
         holder.store.unlock_conversation(&"echo".into(), &conversation, me).await.unwrap();
@@ -238,7 +242,7 @@ pub(super) async fn a_conversation_has_one_turn_on_both_nodes([first, second]: [
 pub(super) async fn a_node_follows_what_the_other_writes([first, second]: [Node; 2]) {
     let mut changes = first.store.changes(first.me);
     first.append(create(key("t"), 1)).await.unwrap();
-    let free = second.store.due(&"echo".into(), 1).await.unwrap();
+    let free = second.store.due(DueQuery::new(&"echo".into(), 1)).await.unwrap();
     second.claim(&free[0]).await.unwrap();
     // The first node has cached the task since it was sent, and catches up with each change.
     let (mut known, mut bodies) = (TaskVersion::new(1, 0), Vec::new());

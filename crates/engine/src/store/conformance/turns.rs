@@ -1,11 +1,13 @@
 //! Checks of due tasks, serial queues, conversation locks and pauses.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use herald_protocol::{AgentName, TaskState};
 
 use super::{
-    super::{Append, Conversation, Due, Kind, Loaded, MemberId, Store, StoreError, TaskVersion},
+    super::{
+        Append, Conversation, Due, DueQuery, Kind, Loaded, MemberId, Store, StoreError, TaskVersion,
+    },
     DEAD, Key, LIVING, OTHER, at, body, claim, create, dedup, die, due, finish, finished, header,
     join, key, owner,
 };
@@ -33,7 +35,7 @@ pub(super) async fn a_task_is_due_until_a_member_holds_it(store: Arc<dyn Store>)
     release.header.run.unread = vec![2];
     store.append(release).await.unwrap();
     assert_eq!(due(&*store, "echo", 10).await, ["t"]);
-    let free = store.due(&"echo".into(), 10).await.unwrap();
+    let free = store.due(DueQuery::new(&"echo".into(), 10)).await.unwrap();
     assert_eq!(free, [Due { key: key("t"), epoch: 2, holder: None }]);
     store.append(Append { expect: TaskVersion::new(2, 2), ..finish(key("t"), 3) }).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
@@ -58,7 +60,7 @@ pub(super) async fn tasks_of_a_dead_member_are_due(store: Arc<dyn Store>) {
     }
     assert_eq!(due(&*store, "echo", 10).await, ["t1", "t2", "t3"]);
     assert_eq!(due(&*store, "echo", 2).await, ["t1", "t2"]);
-    let cut_off = store.due(&"echo".into(), 1).await.unwrap();
+    let cut_off = store.due(DueQuery::new(&"echo".into(), 1)).await.unwrap();
     assert_eq!(cut_off, [Due { key: key("t1"), epoch: 1, holder: Some(DEAD) }]);
     // Cancelled while it was held: ended, but its holder must still be removed.
     let mut cancel = Append { expect: TaskVersion::new(1, 1), ..finish(key("t1"), 9) };
@@ -90,8 +92,47 @@ pub(super) async fn the_oldest_task_is_due_first(store: Arc<dyn Store>) {
     }
 }
 
+pub(super) async fn owners_take_turns(store: Arc<dyn Store>) {
+    store.enable_serial(&"serial".into()).await.unwrap();
+    let tasks = ["a1", "a2", "a3", "b1", "c1", "c2"];
+    let of = |task: &str| Key { owner: owner("acme", &task[..1]), ..key(task) };
+    for agent in ["echo", "serial"] {
+        for (number, task) in tasks.into_iter().enumerate() {
+            let key = Key { task: format!("{task}-{agent}").as_str().into(), ..of(task) };
+            let mut append = create(key, number as i64);
+            append.header.agent = agent.into();
+            append.header.context = task.into();
+            store.append(append).await.unwrap();
+        }
+    }
+    for agent in ["echo", "serial"] {
+        let name = AgentName::from(agent);
+        let found = async |query: DueQuery<'_>| {
+            let found = match agent {
+                "echo" => store.due(query).await,
+                _ => store.next_serial(query).await,
+            };
+            let found = found.unwrap().into_iter().map(|due| due.key.task.as_str()[..2].to_owned());
+            found.collect::<Vec<_>>()
+        };
+        let all = DueQuery::new(&name, 10);
+        assert_eq!(found(all).await, ["a1", "b1", "c1", "a2", "a3", "c2"]);
+        assert_eq!(found(DueQuery { limit: 4, ..all }).await, ["a1", "b1", "c1", "a2"]);
+        for (after, next) in [("a", "b1"), ("b", "c1"), ("c", "a1"), ("unknown", "a1")] {
+            let after = owner("acme", after);
+            let query = DueQuery { after: Some(&after), limit: 1, ..all };
+            assert_eq!(found(query).await, [next]);
+        }
+        let passed: HashSet<Key> = ["a1", "a2", "c1"]
+            .map(|task| Key { task: format!("{task}-{agent}").as_str().into(), ..of(task) })
+            .into();
+        let query = DueQuery { except: &passed, ..all };
+        assert_eq!(found(query).await, ["a3", "b1", "c2"]);
+    }
+}
+
 async fn next(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {
-    let due = store.next_serial(&agent.into(), limit).await.unwrap();
+    let due = store.next_serial(DueQuery::new(&agent.into(), limit)).await.unwrap();
     due.into_iter().map(|due| due.key.task.to_string()).collect()
 }
 
@@ -136,9 +177,9 @@ pub(super) async fn serial_tasks_are_due_in_the_order_of_their_messages(store: A
     // A conversation with a running turn is skipped.
     assert_eq!(next(10).await, ["other", "foreign"]);
     unlock(&*store, "chat", OTHER).await;
-    assert_eq!(next(10).await, ["cut-off", "other", "foreign", "older"]);
-    assert_eq!(next(2).await, ["cut-off", "other"]);
-    assert!(store.next_serial(&"unknown".into(), 10).await.unwrap().is_empty());
+    assert_eq!(next(10).await, ["cut-off", "foreign", "other", "older"]);
+    assert_eq!(next(2).await, ["cut-off", "foreign"]);
+    assert!(store.next_serial(DueQuery::new(&"unknown".into(), 10)).await.unwrap().is_empty());
 
     // The next task follows an ended one, even one that was in the middle of the queue.
     let end = Append { expect: TaskVersion::new(1, 1), ..finish(key("cut-off"), 7) };
@@ -164,7 +205,7 @@ pub(super) async fn serial_tasks_are_due_in_the_order_of_their_messages(store: A
     store.enable_serial(&"echo".into()).await.unwrap();
     assert_eq!(next(10).await, ["other", "foreign", "older", "last"]);
     die(&*store, OTHER).await;
-    assert_eq!(next(2).await, ["held", "other"]);
+    assert_eq!(next(3).await, ["held", "foreign", "other"]);
 }
 
 pub(super) async fn a_serial_conversation_has_one_turn(store: Arc<dyn Store>) {
@@ -218,10 +259,10 @@ pub(super) async fn a_serial_conversation_has_one_turn(store: Arc<dyn Store>) {
     assert_eq!(store.append(claim(key("c"), LIVING)).await, Err(StoreError::Locked));
     assert!(next(&*store, "echo", 10).await.is_empty());
     die(&*store, OTHER).await;
-    assert_eq!(next(&*store, "echo", 10).await, ["b", "elsewhere", "foreign", "c"]);
+    assert_eq!(next(&*store, "echo", 10).await, ["b", "foreign", "elsewhere", "c"]);
     store.append(claim(key("c"), LIVING)).await.unwrap();
     store.leave(LIVING).await.unwrap();
-    assert_eq!(next(&*store, "echo", 10).await, ["b", "elsewhere", "foreign", "c"]);
+    assert_eq!(next(&*store, "echo", 10).await, ["b", "foreign", "elsewhere", "c"]);
 }
 
 pub(super) async fn an_agent_that_is_not_serial_has_several_turns_per_conversation(

@@ -9,8 +9,8 @@ use crate::{
     clock::Clock,
     store::{
         Actor, ApiKey, ApiKeyQuery, Append, AuditActor, AuditEntry, AuditQuery, AuditRetention,
-        Conversation, Dedup, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery, Loaded,
-        MemberId, MemberKind, Owner, OwnerQuery, Retention, Run, Scope, Snapshot, Store,
+        Conversation, Dedup, DueQuery, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery,
+        Loaded, MemberId, MemberKind, Owner, OwnerQuery, Retention, Run, Scope, Snapshot, Store,
         TaskVersion,
     },
 };
@@ -306,7 +306,7 @@ async fn reads(counted: &mut Counted, tasks: i64) {
 
     assert_eq!(counted.store.agents_unserved().await.unwrap(), ["b".into()]);
     counted.note("unserved agents");
-    assert_eq!(counted.store.due(&agent, 3).await.unwrap().len(), 3);
+    assert_eq!(counted.store.due(DueQuery::new(&agent, 3)).await.unwrap().len(), 3);
     counted.note("due tasks of an agent");
     let before = Timestamp::from_millis(tasks);
     assert_eq!(counted.store.paused(&agent, before, 3).await.unwrap().len(), 3);
@@ -417,7 +417,7 @@ async fn keys_and_audit(counted: &mut Counted, tasks: i64) {
 }
 
 /// Statements that run only at the start, on a full disk or for serial agents.
-const ELSEWHERE: [&str; 18] = [
+const ELSEWHERE: [&str; 19] = [
     "PUT_RANDOM_META",
     "FILL_SERIAL_QUEUE",
     "CLEAR_SERIAL_HEADS",
@@ -434,6 +434,7 @@ const ELSEWHERE: [&str; 18] = [
     "DEQUEUE_SERIAL",
     "ADD_SERIAL_HEAD",
     "REMOVE_SERIAL_HEAD",
+    "SERIAL_OWNER",
     "SERIAL_HEADS",
     "READ_SERIAL_QUEUE",
 ];
@@ -460,7 +461,7 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     let of_first = |task: &str| Key { owner: owner(1), task: task.into() };
     let first = if apart { "c1" } else { "c" };
     let due = async |counted: &Counted| {
-        let due = counted.store.next_serial(&agent, 1).await.unwrap();
+        let due = counted.store.next_serial(DueQuery::new(&agent, 1)).await.unwrap();
         due.into_iter().map(|due| due.key.task.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(due(&counted).await, ["t1"]);
@@ -495,6 +496,41 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     assert_eq!(due(&counted).await, ["t2"]);
     counted.note("the interrupted turn");
     counted
+}
+
+/// Finds the next due task, while each of many owners waits with one.
+async fn taking_turns(owners: i64) -> Counted {
+    let agent = AgentName::from("a");
+    let mut counted = Counted::new(owners, owners, |conn| {
+        let more = format!(
+            "{NUMBERS} INSERT OR IGNORE INTO owners (tenant, principal) \
+                            SELECT 'acme', 'p' || i FROM n"
+        );
+        conn.execute(&more, [owners]).unwrap();
+        conn.execute(&format!("{NUMBERS} {WAITING}"), params![owners, true]).unwrap();
+        conn.execute(&format!("{NUMBERS} {MESSAGES}"), [owners]).unwrap();
+        conn.execute("UPDATE tasks SET owner = row", []).unwrap();
+    });
+    counted.store.join(LIVING, MemberKind::Node, "node").await.unwrap();
+    counted.store.enable_serial(&agent).await.unwrap();
+    counted.note("enabling the serial queue");
+    counted.done.clear();
+    for (after, next) in [(None, 1), (Some(owner(1)), 2), (Some(owner(90)), 91)] {
+        let query = DueQuery { after: after.as_ref(), ..DueQuery::new(&agent, 1) };
+        let next = format!("t{next}");
+        let due = counted.store.due(query).await.unwrap();
+        assert_eq!(due.iter().map(|due| due.key.task.as_str()).collect::<Vec<_>>(), [&next]);
+        counted.note("the next owner");
+        let due = counted.store.next_serial(query).await.unwrap();
+        assert_eq!(due.iter().map(|due| due.key.task.as_str()).collect::<Vec<_>>(), [&next]);
+        counted.note("the next owner of a serial agent");
+    }
+    counted
+}
+
+#[tokio::test]
+async fn costs_of_the_next_task_do_not_grow_with_the_number_of_owners() {
+    compare(&taking_turns(100).await, &taking_turns(10_000).await);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Reads of one task, of its log and of due tasks. Each read has its own connection, so that reads
+//! Reads of one task and of its log. Each read has its own connection, so that reads
 //! wait neither for the writer nor for each other.
 
 use std::{
@@ -13,11 +13,10 @@ use std::{
 };
 
 use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
-use rusqlite::{Connection, Row, Rows, params, types::ValueRef};
+use rusqlite::{Connection, Row, params, types::ValueRef};
 
 use crate::store::{
-    Actor, Cause, Due, Key, Kind, Loaded, LogEntry, LogPage, MemberId, Owner, StoreError, Stored,
-    TaskVersion,
+    Actor, Cause, Key, Kind, Loaded, LogEntry, LogPage, Owner, StoreError, Stored, TaskVersion,
 };
 
 use super::{
@@ -313,47 +312,6 @@ pub(super) fn agents_unserved(conn: &Connection) -> Result<Vec<AgentName>, Fault
     }
 }
 
-/// The active tasks that no living member holds: those without a holder, and those of dead members.
-pub(super) fn due(conn: &Connection, agent: &AgentName, limit: usize) -> Result<Vec<Due>, Fault> {
-    let conn = conn.unchecked_transaction()?;
-    let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
-    let mut found: Vec<(i64, i64, Due)> = Vec::new();
-    let mut take = |mut rows: Rows<'_>| -> Result<(), Fault> {
-        let mut left = limit;
-        while let Some(at) = rows.next()?.filter(|_| left > 0) {
-            let (created, row) = (at.get(0)?, at.get(1)?);
-            if let Some(due) = due_at(&conn, row)? {
-                found.push((created, row, due));
-                left -= 1;
-            }
-        }
-        Ok(())
-    };
-    take(conn.prepare_cached(sql::FREE_TASKS)?.query([agent])?)?;
-    for holder in dead_holders(&conn, agent)? {
-        take(conn.prepare_cached(sql::HELD_TASKS)?.query(params![agent, holder])?)?;
-    }
-    found.sort_unstable_by_key(|(created, row, _)| (*created, *row));
-    found.truncate(limit);
-    Ok(found.into_iter().map(|(_, _, due)| due).collect())
-}
-
-/// The holders of an agent's tasks that are not living members, in the same transaction as the
-/// tasks. A member joins before it can hold a task, so a holder that is not found is dead.
-fn dead_holders(conn: &Connection, agent: i64) -> Result<Vec<Vec<u8>>, Fault> {
-    let mut holders = Vec::new();
-    let mut last: Vec<u8> = Vec::new();
-    while let Some(holder) =
-        first(conn, sql::NEXT_HOLDER, params![agent, last], |row| row.get::<_, Vec<u8>>(0))?
-    {
-        last.clone_from(&holder);
-        if !members::is_living(conn, &holder)? {
-            holders.push(holder);
-        }
-    }
-    Ok(holders)
-}
-
 /// The tasks that have waited for their caller since before `before`.
 pub(super) fn paused(
     conn: &Connection,
@@ -388,20 +346,6 @@ pub(super) fn name(conn: &Connection, row: i64) -> Result<Key, Fault> {
     let row = rows.next()?.ok_or_else(|| Fault::unreadable("a task without an owner"))?;
     let owner = Owner { tenant: TenantId::from(text(row, 0)?), principal: text(row, 1)?.into() };
     Ok(Key { owner, task: TaskId::from(text(row, 2)?) })
-}
-
-/// The data for claiming a task, unless its stored data cannot be read.
-pub(super) fn due_at(conn: &Connection, row: i64) -> Result<Option<Due>, Fault> {
-    let read = || {
-        let key = name(conn, row)?;
-        let (epoch, holder) = first(conn, sql::FIND_CLAIM, [row], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, Option<[u8; 16]>>(1)?))
-        })?
-        .ok_or_else(|| Fault::unreadable("a task without a run"))?;
-        let holder = holder.map(u128::from_be_bytes).map(MemberId);
-        Ok(Due { key, epoch: uint(epoch), holder })
-    };
-    readable(row, read())
 }
 
 fn names(key: &Key) -> [&str; 3] {

@@ -1,20 +1,21 @@
 //! Serial queue: the waiting tasks of serial agents, one queue per conversation.
 //!
 //! The tables `serial_queue` (every waiting task) and `serial_heads` (the first of each conversation)
-//! hold positions in the order of messages. Finding the next task reads the heads alone, so its cost
-//! depends neither on the length of a queue nor on the number of conversations.
+//! hold positions in the order of messages. Finding the next task of an owner reads the heads alone, so its
+//! cost depends neither on the length of a queue nor on the number of conversations.
 
 use herald_protocol::AgentName;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::store::{Due, MemberId, Run};
+use crate::store::{Due, DueQuery, MemberId, Run};
 
 use super::{
     append::{Batch, JobResult},
+    due::{due_at, in_turn},
     job::Work,
     locks::is_locked,
-    reader::{due_at, find_agent},
-    rows::{Fault, int, readable, text},
+    reader::find_agent,
+    rows::{Fault, first, int, readable, text},
     statements as sql,
     writer::BATCH_BYTES,
 };
@@ -80,7 +81,7 @@ impl Batch<'_> {
         for agent in agents {
             let agent = self.memory.names.agent(self.conn, &agent)?;
             let mut held = self.conn.prepare_cached(sql::HELD_TASKS)?;
-            let rows = held.query_map(params![agent, member.blob()], |row| row.get(1))?;
+            let rows = held.query_map(params![agent, member.blob()], |row| row.get(0))?;
             for task in rows.collect::<Result<Vec<i64>, _>>()? {
                 let position = self.one(sql::FIND_TURN_POSITION, [task])?;
                 self.move_in_queue(task, position)?;
@@ -119,38 +120,41 @@ impl Batch<'_> {
     }
 }
 
-/// The queued tasks of an agent in the order of their messages, without the locked conversations.
-pub(super) fn next_serial(
-    conn: &Connection,
-    agent: &AgentName,
-    limit: usize,
-) -> Result<Vec<Due>, Fault> {
+/// The queued tasks of an agent, without the locked conversations: the owners take turns, and each owner's
+/// tasks come in the order of their messages.
+pub(super) fn next_serial(conn: &Connection, query: &DueQuery<'_>) -> Result<Vec<Due>, Fault> {
     let conn = conn.unchecked_transaction()?;
-    let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
-    let mut found: Vec<(i64, Due)> = Vec::new();
-    let mut find_heads = conn.prepare_cached(sql::SERIAL_HEADS)?;
-    let mut find_queue = conn.prepare_cached(sql::READ_SERIAL_QUEUE)?;
-    let mut heads = find_heads.query([agent])?;
-    while let Some(head) = heads.next()? {
-        let (position, owner): (i64, i64) = (head.get(0)?, head.get(1)?);
-        // Every further head has a later message.
-        if found.len() >= limit && found.last().is_none_or(|(last, _)| *last < position) {
-            break;
-        }
-        let Some(context) = readable(position, text(head, 2))? else { continue };
-        if is_locked(&conn, owner, agent, context)? {
-            continue;
-        }
-        let mut queue = find_queue.query(params![agent, owner, context])?;
-        let mut left = limit;
-        while let Some(row) = queue.next()?.filter(|_| left > 0) {
-            if let Some(due) = due_at(&conn, row.get(1)?)? {
-                found.push((row.get(0)?, due));
-                left -= 1;
+    let Some(agent) = find_agent(&conn, query.agent)? else { return Ok(Vec::new()) };
+    let next_owner = |after: i64| -> Result<Option<i64>, Fault> {
+        Ok(first(&conn, sql::SERIAL_OWNER, [agent, after], |row| row.get(0))?)
+    };
+    let tasks = |owner: i64, limit: usize| -> Result<Vec<Due>, Fault> {
+        let mut found: Vec<(i64, Due)> = Vec::new();
+        let mut find_heads = conn.prepare_cached(sql::SERIAL_HEADS)?;
+        let mut find_queue = conn.prepare_cached(sql::READ_SERIAL_QUEUE)?;
+        let mut heads = find_heads.query([agent, owner])?;
+        while let Some(head) = heads.next()? {
+            let position: i64 = head.get(0)?;
+            // Every further head has a later message.
+            if found.len() >= limit && found.last().is_none_or(|(last, _)| *last < position) {
+                break;
             }
+            let Some(context) = readable(position, text(head, 1))? else { continue };
+            if is_locked(&conn, owner, agent, context)? {
+                continue;
+            }
+            let mut queue = find_queue.query(params![agent, owner, context])?;
+            let mut left = limit;
+            while let Some(row) = queue.next()?.filter(|_| left > 0) {
+                if let Some(due) = due_at(&conn, row.get(1)?, query.except)? {
+                    found.push((row.get(0)?, due));
+                    left -= 1;
+                }
+            }
+            found.sort_unstable_by_key(|(position, _)| *position);
+            found.truncate(limit);
         }
-        found.sort_unstable_by_key(|(position, _)| *position);
-        found.truncate(limit);
-    }
-    Ok(found.into_iter().map(|(_, due)| due).collect())
+        Ok(found.into_iter().map(|(_, due)| due).collect())
+    };
+    in_turn(&conn, query, next_owner, tasks)
 }

@@ -225,15 +225,18 @@ statements! {
     NEXT_ACTIVE_AGENT =
         "SELECT agent, (SELECT name FROM agents WHERE id = agent) \
          FROM tasks INDEXED BY tasks_active WHERE phase = 1 AND agent > ?1 ORDER BY agent LIMIT 1";
-    FREE_TASKS =
+    DUE_OWNER =
+        "SELECT owner FROM tasks INDEXED BY tasks_active \
+         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND owner > ?3 ORDER BY owner LIMIT 1";
+    DUE_TASKS =
         "SELECT created, row FROM tasks INDEXED BY tasks_active \
-         WHERE phase = 1 AND agent = ?1 AND holder IS NULL ORDER BY created, row";
+         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND owner = ?3 ORDER BY created, row";
     NEXT_HOLDER =
         "SELECT holder FROM tasks INDEXED BY tasks_active \
          WHERE phase = 1 AND agent = ?1 AND holder > ?2 ORDER BY holder LIMIT 1";
     HELD_TASKS =
-        "SELECT created, row FROM tasks INDEXED BY tasks_active \
-         WHERE phase = 1 AND agent = ?1 AND holder = ?2 ORDER BY created, row";
+        "SELECT row FROM tasks INDEXED BY tasks_active \
+         WHERE phase = 1 AND agent = ?1 AND holder = ?2";
     NAME_TASK =
         "SELECT o.tenant, o.principal, t.id FROM tasks t \
          CROSS JOIN owners o ON o.id = t.owner WHERE t.row = ?1";
@@ -275,7 +278,12 @@ statements! {
     REMOVE_SERIAL_HEAD =
         "DELETE FROM serial_heads WHERE agent = (SELECT agent FROM tasks WHERE row = ?1) \
          AND position = ?2";
-    SERIAL_HEADS = "SELECT position, owner, context FROM serial_heads WHERE agent = ?1 ORDER BY position";
+    SERIAL_OWNER =
+        "SELECT owner FROM serial_heads INDEXED BY serial_heads_by_owner \
+         WHERE agent = ?1 AND owner > ?2 ORDER BY owner LIMIT 1";
+    SERIAL_HEADS =
+        "SELECT position, context FROM serial_heads INDEXED BY serial_heads_by_owner \
+         WHERE agent = ?1 AND owner = ?2 ORDER BY position";
     READ_SERIAL_QUEUE =
         "SELECT position, task FROM serial_queue INDEXED BY serial_queue_by_conversation \
          WHERE agent = ?1 AND owner = ?2 AND context = ?3 ORDER BY position";

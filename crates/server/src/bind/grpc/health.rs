@@ -17,7 +17,6 @@ use crate::{
     bind::{
         Exchange,
         stream::{EventBody, FrameBuffer},
-        too_many,
     },
     body::Body,
     health::ReadinessCache,
@@ -84,8 +83,7 @@ where
         }
         ("Check", false) => Err(GrpcFailure::Plain(NOT_FOUND, "unknown service")),
         (_, known) => {
-            let permit =
-                shared.streams.try_acquire(anybody.owner().clone()).ok_or_else(too_many)?;
+            let permit = exchange.stream_permit(&anybody)?;
             let (readiness, engine) = (shared.readiness.clone(), shared.engine.clone());
             let watch = move |out| async move {
                 watch(&readiness, &engine, known, &out).await;

@@ -10,10 +10,7 @@ use tonic_reflection::server::Builder;
 use tower::ServiceExt;
 
 use super::GrpcFailure;
-use crate::{
-    bind::{Exchange, too_many},
-    body::Body,
-};
+use crate::{bind::Exchange, body::Body};
 
 /// The names of the service; many tools know the old one only.
 pub(super) const SERVICES: [&str; 2] =
@@ -29,8 +26,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
 {
     let caller = exchange.caller().await?;
-    let permit =
-        exchange.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?;
+    let permit = exchange.stream_permit(&caller)?;
     let body = tonic::body::Body::new(
         body.map_err(|_| io::Error::other("the body ended before it was complete")),
     );

@@ -7,10 +7,10 @@ use herald_protocol::{
     MissingVersion, TenantId,
     grpc::{
         generated::{v1, v03},
-        status::{BadRequest, ErrorInfo, RpcStatus as Rich},
+        status::{BadRequest, ErrorInfo, RetryInfo, RpcStatus as Rich},
     },
 };
-use herald_server::{Config, Token};
+use herald_server::{Config, Limits, Token, UsageLimits};
 use prost::Message;
 use tonic::{Code, Status};
 
@@ -198,4 +198,24 @@ async fn an_idempotency_key_counts_here_too() {
     assert_eq!(client.send("hello").await.unwrap(), task);
     let status = client.send("other").await.unwrap_err();
     assert_eq!(reason(&status), (Code::AlreadyExists, "IDEMPOTENCY_CONFLICT".to_owned()));
+}
+
+#[tokio::test]
+async fn a_limit_tells_when_to_come_back() {
+    let caller = UsageLimits { requests_per_second: Some(1), ..UsageLimits::default() };
+    let limits = Limits { caller, ..Limits::default() };
+    let hub = Hub::with(Config { limits, ..Config::default() }).await;
+    let client = Client::v1(&hub).await;
+    let status = loop {
+        let status = client.get("x").await.unwrap_err();
+        if status.code() != Code::NotFound {
+            break status;
+        }
+    };
+    assert_eq!(reason(&status), (Code::ResourceExhausted, "LIMIT_EXCEEDED".to_owned()));
+    assert_eq!(facts(&status)["limit"], "limits.caller.requests_per_second");
+    let rich = Rich::decode(status.details()).unwrap();
+    let retry: RetryInfo = rich.details[1].to_msg().unwrap();
+    let delay: std::time::Duration = retry.retry_delay.unwrap().try_into().unwrap();
+    assert!(!delay.is_zero() && delay.as_secs() <= 1, "{delay:?}");
 }

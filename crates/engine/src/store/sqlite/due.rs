@@ -1,0 +1,122 @@
+//! Due tasks of an agent: the owners take turns, and each owner's tasks come in their order.
+
+use std::collections::HashSet;
+
+use rusqlite::{Connection, params};
+
+use crate::store::{Due, DueQuery, Key, MemberId};
+
+use super::{
+    members,
+    names::find_owner,
+    reader::{find_agent, name},
+    rows::{Fault, first, readable, uint},
+    statements as sql,
+};
+
+/// The active tasks that no living member holds: those without a holder, and those of dead members.
+///
+/// First one task of each owner, beginning with the owner after `query.after`; then their others. The cost
+/// depends on the limit and not on the number of owners or tasks.
+pub(super) fn due(conn: &Connection, query: &DueQuery<'_>) -> Result<Vec<Due>, Fault> {
+    let conn = conn.unchecked_transaction()?;
+    let Some(agent) = find_agent(&conn, query.agent)? else { return Ok(Vec::new()) };
+    let mut holders = vec![None];
+    holders.extend(dead_holders(&conn, agent)?.into_iter().map(Some));
+    let next_owner = |after: i64| -> Result<Option<i64>, Fault> {
+        let mut next: Option<i64> = None;
+        for holder in &holders {
+            let found =
+                first(&conn, sql::DUE_OWNER, params![agent, holder, after], |row| row.get(0))?;
+            next = [next, found].into_iter().flatten().min();
+        }
+        Ok(next)
+    };
+    let tasks = |owner: i64, limit: usize| -> Result<Vec<Due>, Fault> {
+        let mut found: Vec<(i64, i64, Due)> = Vec::new();
+        for holder in &holders {
+            let mut find = conn.prepare_cached(sql::DUE_TASKS)?;
+            let mut rows = find.query(params![agent, holder, owner])?;
+            let mut left = limit;
+            while let Some(at) = rows.next()?.filter(|_| left > 0) {
+                let (created, row) = (at.get(0)?, at.get(1)?);
+                if let Some(due) = due_at(&conn, row, query.except)? {
+                    found.push((created, row, due));
+                    left -= 1;
+                }
+            }
+        }
+        found.sort_unstable_by_key(|(created, row, _)| (*created, *row));
+        found.truncate(limit);
+        Ok(found.into_iter().map(|(_, _, due)| due).collect())
+    };
+    in_turn(&conn, query, next_owner, tasks)
+}
+
+/// Takes one task of each owner and then the others, up to the limit.
+pub(super) fn in_turn(
+    conn: &Connection,
+    query: &DueQuery<'_>,
+    next_owner: impl Fn(i64) -> Result<Option<i64>, Fault>,
+    tasks: impl Fn(i64, usize) -> Result<Vec<Due>, Fault>,
+) -> Result<Vec<Due>, Fault> {
+    let start =
+        query.after.map(|owner| find_owner(conn, owner)).transpose()?.flatten().unwrap_or(0);
+    let (mut found, mut owners) = (Vec::new(), Vec::new());
+    // From the start to the last owner, and from the first owner to the start.
+    for (from, to) in [(start, i64::MAX), (0, start)] {
+        let mut at = from;
+        while found.len() < query.limit
+            && let Some(owner) = next_owner(at)?.filter(|owner| *owner <= to)
+        {
+            at = owner;
+            let first = tasks(owner, 1)?;
+            if !first.is_empty() {
+                owners.push(owner);
+            }
+            found.extend(first);
+        }
+    }
+    for owner in owners {
+        let left = query.limit - found.len();
+        if left == 0 {
+            break;
+        }
+        found.extend(tasks(owner, left + 1)?.into_iter().skip(1));
+    }
+    Ok(found)
+}
+
+/// The holders of an agent's tasks that are not living members, in the same transaction as the
+/// tasks. A member joins before it can hold a task, so a holder that is not found is dead.
+fn dead_holders(conn: &Connection, agent: i64) -> Result<Vec<Vec<u8>>, Fault> {
+    let mut holders = Vec::new();
+    let mut last: Vec<u8> = Vec::new();
+    while let Some(holder) =
+        first(conn, sql::NEXT_HOLDER, params![agent, last], |row| row.get::<_, Vec<u8>>(0))?
+    {
+        last.clone_from(&holder);
+        if !members::is_living(conn, &holder)? {
+            holders.push(holder);
+        }
+    }
+    Ok(holders)
+}
+
+/// The data for claiming a task, unless it is excepted or its stored data cannot be read.
+pub(super) fn due_at(
+    conn: &Connection,
+    row: i64,
+    except: &HashSet<Key>,
+) -> Result<Option<Due>, Fault> {
+    let read = || {
+        let key = name(conn, row)?;
+        let (epoch, holder) = first(conn, sql::FIND_CLAIM, [row], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, Option<[u8; 16]>>(1)?))
+        })?
+        .ok_or_else(|| Fault::unreadable("a task without a run"))?;
+        let holder = holder.map(u128::from_be_bytes).map(MemberId);
+        Ok(Due { key, epoch: uint(epoch), holder })
+    };
+    Ok(readable(row, read())?.filter(|due| !except.contains(&due.key)))
+}
