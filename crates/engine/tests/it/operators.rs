@@ -185,7 +185,7 @@ async fn keys_are_issued_listed_and_revoked_with_their_records() {
     assert_eq!((&*key.created_by, key.is_valid(Timestamp::from_millis(i64::MAX))), ("root", true));
     bench.engine.record_key_use(&key.id);
     let page = ApiKeyQuery { tenant: Some("acme".into()), after: None, limit: 9 };
-    assert_eq!(operator.keys(page).await.unwrap(), [key.clone()]);
+    assert_eq!(operator.keys(page).await.unwrap(), std::slice::from_ref(&key));
     for wrong in [
         NewApiKey { owner: owner("acme", ""), ..new.clone() },
         NewApiKey { label: "x".repeat(300), ..new.clone() },

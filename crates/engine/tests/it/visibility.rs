@@ -24,9 +24,9 @@ fn asks() -> Script {
     Script::new(|turn| {
         Box::pin(async move {
             if turn.message().text() == "done" {
-                turn.complete("ok").await?
+                turn.complete("ok").await?;
             } else {
-                turn.ask("more?").await?
+                turn.ask("more?").await?;
             }
             Ok(())
         })
@@ -71,7 +71,7 @@ async fn a_caller_that_sees_its_tenant_reads_and_continues_tasks_of_others() {
     let bob = with(&bench, caller("acme", "bob", Visibility::Tenant));
     let task = ann.send(say("hello")).await.unwrap();
     assert_eq!(bob.get(&task.id).await.unwrap().id, task.id);
-    assert_eq!(listed(&bob).await, [task.id.clone()]);
+    assert_eq!(listed(&bob).await, std::slice::from_ref(&task.id));
     let mut stream = bob.subscribe(&task.id, None).await.unwrap();
     let mut feed = bob.engine.follow(&bob.caller, &bob.route, vec![], None).await.unwrap();
     let answered = bob.send(to(&task.id, "done")).await.unwrap();
