@@ -51,7 +51,8 @@ fn hint(kind: ErrorKind, route: ApiRoute) -> Option<String> {
     } else if kind == ErrorKind::Forbidden {
         let scope = route.scope().name()?;
         let shown = "`herald status` shows what a credential may do";
-        return Some(format!("the verb needs the scope {scope} or admin; {shown}"));
+        let beside = if scope == "admin" { "" } else { ", and admin beside it for other owners" };
+        return Some(format!("the verb needs the scope {scope}{beside}; {shown}"));
     } else if kind == ErrorKind::AmbiguousTask {
         "name its owner with --tenant and --principal"
     } else if kind == ErrorKind::QuestionChanged {

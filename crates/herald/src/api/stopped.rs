@@ -5,17 +5,16 @@ use std::{
     sync::Arc,
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use herald_agents::Echo;
 use herald_api::ApiRoute;
 use herald_engine::{
-    Caller, Credential, Engine, Identity, Scopes,
+    Engine,
+    keys::ApiKeySecret,
     store::sqlite::{OpenError, Options, Sqlite},
 };
-use herald_protocol::{Error, TenantId};
-use herald_server::{Authenticate, Scheme, Server};
-use http::{HeaderValue, Request, header, request::Parts};
+use herald_server::Server;
+use http::{HeaderValue, Request, header};
 use http_body_util::{BodyExt, Full};
 use tower::ServiceExt;
 
@@ -27,14 +26,14 @@ use crate::{
 
 /// The database in a data directory.
 pub(super) const DATABASE: &str = "herald.db";
-/// The principal of the server's own user, in the audit log.
-const OPERATOR: &str = "operator";
 
 /// A server that is not started: its routes work on the store, its agents do not run.
 #[derive(Debug)]
 pub(super) struct StoppedServer {
     directory: PathBuf,
     server: Server,
+    /// The operator token, as the `Authorization` of each request.
+    authorization: HeaderValue,
 }
 
 impl StoppedServer {
@@ -48,13 +47,16 @@ impl StoppedServer {
         }
         let opened = Sqlite::open(&directory.join(DATABASE), Options::default());
         let store = opened.map_err(|fault| unusable(&fault))?;
+        let token = ApiKeySecret::generate();
+        let authorization = HeaderValue::try_from(format!("Bearer {}", token.reveal()));
+        let authorization = authorization.expect("a token is visible ASCII");
         let build = || -> anyhow::Result<Server> {
             let engine = Engine::builder(Arc::new(store));
             let engine = engine.agent(Echo::profile("echo"), Echo).build()?;
-            Ok(Server::builder(engine).authenticate(LocalUser::new()).build()?)
+            Ok(Server::builder(engine).operator(token).build()?)
         };
         let server = build().map_err(|fault| CliError::internal(format!("{fault:#}")))?;
-        Ok(Self { directory: directory.to_owned(), server })
+        Ok(Self { directory: directory.to_owned(), server, authorization })
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -64,6 +66,7 @@ impl StoppedServer {
     pub(super) async fn send(&self, mut request: Request<Bytes>) -> Result<ApiResponse, CliError> {
         let host = const { HeaderValue::from_static("localhost") };
         request.headers_mut().insert(header::HOST, host);
+        request.headers_mut().insert(header::AUTHORIZATION, self.authorization.clone());
         let response = self.server.clone().oneshot(request.map(Full::new)).await;
         let (head, body) = response.expect("a server answers every request").into_parts();
         let body = body.collect().await.map_err(|fault| CliError::internal(fault.to_string()))?;
@@ -100,30 +103,5 @@ fn unusable(fault: &OpenError) -> CliError {
     match said.split_once("; ") {
         Some((text, hint)) => CliError::internal(text).hint(hint),
         None => CliError::internal(said),
-    }
-}
-
-/// The user of this process, who can read and write the data directory.
-#[derive(Debug)]
-struct LocalUser(Caller);
-
-impl LocalUser {
-    fn new() -> Self {
-        let identity = Identity {
-            credential: Credential::Operator,
-            ..Identity::new(TenantId::default(), OPERATOR, Scopes::ALL)
-        };
-        Self(Arc::new(identity).into())
-    }
-}
-
-#[async_trait]
-impl Authenticate for LocalUser {
-    async fn authenticate(&self, _: &Parts) -> Result<Option<Caller>, Error> {
-        Ok(Some(self.0.clone()))
-    }
-
-    fn schemes(&self) -> Vec<Scheme> {
-        Vec::new()
     }
 }

@@ -32,7 +32,7 @@ pub(crate) enum KeyCommand {
 const CREATE_EXAMPLES: &str = "\
 Examples:
   herald key create --principal ci                             the scopes of a caller, without an end
-  herald key create --principal me --scope admin               an administrator, for --server URL
+  herald key create --principal me --scope admin,read,cancel   an administrator, for --server URL
   herald key create --tenant acme --principal web --scope send --scope read --agent echo --expires 90d
   herald key create --data /srv/herald --principal ci -o json  {\"id\": ..., \"key\": ...}
 

@@ -1,6 +1,7 @@
 //! `herald doctor`: checks of everything that a server needs, with a remedy for each fault.
 //! It changes nothing, apart from a test file that it creates and removes in the data directory.
 
+mod auth;
 mod clock;
 mod config;
 mod disk;
@@ -92,6 +93,7 @@ async fn run_checks(args: &Doctor) -> Vec<Finding> {
     let (found, date) = public::check(&subject, serving, args.timeout).await;
     checks.push(watch.check(settings, inspection.as_ref(), date));
     checks.extend(tls::check(settings));
+    checks.extend(auth::check(settings, args.timeout).await);
     checks.extend(found);
     checks
 }

@@ -93,14 +93,15 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let server = build(&settings, engine, tls.clone(), access)?;
     let stopping = CancellationToken::new();
     let stop = stopping.clone().cancelled_owned();
-    match &listener {
-        Some(listener) => greet(listener.local_addr()?, &settings, &server)?,
-        None => tracing::info!(tasks = kept(&settings.store), "serving standard input and output"),
-    }
+    // Before the greeting, after which verbs with `--data` are expected to work.
     let _operator = match (&listener, operator) {
         (Some(listener), Some(token)) => operate(listener.local_addr()?, &settings, &token),
         (_, _) => None,
     };
+    match &listener {
+        Some(listener) => greet(listener.local_addr()?, &settings, &server)?,
+        None => tracing::info!(tasks = kept(&settings.store), "serving standard input and output"),
+    }
     let running = server.clone();
     let served = async {
         match listener {

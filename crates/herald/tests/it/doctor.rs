@@ -25,6 +25,7 @@ use tokio_rustls::{TlsAcceptor, rustls};
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    cli_support::{Fake, response},
     support::{AGENTS, Ended, Herald, Options, SOON, ended},
     wire::{Draft, Wire},
 };
@@ -570,4 +571,35 @@ async fn public_certificate(days: Option<i64>, verdict: &str, said: &str) {
     let found = report(&run(herald.home(), &flags, &trusted).await);
     found.says("certificate", verdict, &["trusted", said]);
     found.says("stream", "ok", &[&url]);
+}
+
+#[tokio::test]
+async fn the_keys_of_an_identity_provider_are_fetched() {
+    let home = tempfile::tempdir().unwrap();
+    let provider = Fake::start(|url, request| {
+        let body = match request.path.as_str() {
+            "/.well-known/openid-configuration" => {
+                json!({ "issuer": url, "jwks_uri": format!("{url}/keys") })
+            }
+            _ => json!({ "keys": [{}, {}] }),
+        };
+        response(200, "application/json", body.to_string())
+    })
+    .await;
+    let config = |issuer: &str| {
+        let jwt =
+            format!("jwt = {{ issuer = \"{issuer}\", audience = \"herald\", tenant = \"acme\" }}");
+        fs::write(home.path().join("herald.toml"), format!("{AGENTS}\n[auth]\n{jwt}\n")).unwrap();
+    };
+    config(&provider.url);
+    let report = doctor(home.path(), &["--port", "0"]).await;
+    let found = report.find("jwks").unwrap();
+    assert_eq!(found["verdict"], "ok", "{found}");
+    assert!(found["seen"].as_str().unwrap().ends_with("has 2 keys"), "{found}");
+    assert_eq!(report.find("auth").unwrap()["seen"], "accepts 1 identity provider and API keys");
+    config("http://127.0.0.1:1");
+    let report = doctor(home.path(), &["--port", "0"]).await;
+    let found = report.find("jwks").unwrap();
+    assert_eq!((&found["verdict"], report.code), (&json!("warn"), 0), "{found}");
+    assert!(found["seen"].as_str().unwrap().contains("cannot be fetched"), "{found}");
 }
