@@ -7,6 +7,7 @@ mod flood;
 mod growth;
 mod install;
 mod instructions;
+mod live;
 mod load;
 mod memory;
 mod probe;
@@ -39,7 +40,8 @@ const USAGE: &str = "usage: cargo xtask bench [options]
   --programs     instead: what a program costs as an agent, beside running it
   --instructions instead: instructions per send, get and stream, with text and with data (callgrind)
   --auth         instead: instructions per send with a bearer token and without one
-  --baseline P   with --instructions: another herald to measure in the same run, as the state before
+  --live         instead: CPU per frame and memory per task of 1,000 streams as language models make them
+  --baseline P   with --instructions or --live: another herald to measure in the same run, as the state before
   --memory       instead: memory for large messages of every shape over every binding
   --turns        instead: bytes written and time per turn of one long task
   --flood        instead: other callers, probes and memory during floods of connections, frames and resets";
@@ -60,6 +62,7 @@ enum Mode {
     Programs,
     Instructions,
     Auth,
+    Live,
     Memory,
     Turns,
     Flood,
@@ -78,6 +81,7 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
         Mode::Programs => programs::run(&bench, &options),
         Mode::Instructions => instructions::run(&bench, &options),
         Mode::Auth => instructions::auth(&bench, &options),
+        Mode::Live => live::run(&bench, &options),
         Mode::Memory => memory::run(&bench, &options),
         Mode::Turns => turns::run(&bench),
         Mode::Flood => flood::run(&bench, &options),
@@ -123,6 +127,7 @@ impl Options {
                 "--programs" => alone(&mut options, Mode::Programs),
                 "--instructions" => alone(&mut options, Mode::Instructions),
                 "--auth" => alone(&mut options, Mode::Auth),
+                "--live" => alone(&mut options, Mode::Live),
                 "--memory" => alone(&mut options, Mode::Memory),
                 "--turns" => alone(&mut options, Mode::Turns),
                 "--flood" => alone(&mut options, Mode::Flood),
@@ -139,7 +144,8 @@ impl Options {
         }
         ensure!(options.rounds > 0, "--rounds must be at least 1");
         if let Some(baseline) = &options.baseline {
-            ensure!(options.mode == Mode::Instructions, "--baseline needs --instructions");
+            let compares = matches!(options.mode, Mode::Instructions | Mode::Live);
+            ensure!(compares, "--baseline needs --instructions or --live");
             ensure!(baseline.is_file(), "--baseline {} is not a file", baseline.display());
         }
         Ok(Some(options))

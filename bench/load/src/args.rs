@@ -13,6 +13,7 @@ const USAGE: &str = "usage: load MODE --url http://HOST:PORT/PATH --requests N -
   get     reads the tasks named in --ids, in a scattered order
   list    reads the first page of 50 tasks
   stream  streams of 10 chunks
+  live    streams of 200 chunks, one each 50 ms, as language models make them
   open    opens N streams, says so, and holds them until standard input ends
   large   N messages of --bytes bytes and of one --shape, all at once; with a path that ends in
           message:send over REST
@@ -86,6 +87,7 @@ impl Mode {
             "get" => Self::Exchange(Kind::Get),
             "list" => Self::Exchange(Kind::List),
             "stream" => Self::Exchange(Kind::Stream),
+            "live" => Self::Exchange(Kind::Live),
             "open" => Self::Open,
             "large" => Self::Large,
             "turns" => Self::Turns,

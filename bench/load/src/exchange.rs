@@ -12,7 +12,12 @@ use crate::{
     wire::{self, Event, Listed, Sent, Task},
 };
 
-pub(crate) const CHUNKS: usize = 10;
+const CHUNKS: usize = 10;
+
+/// Chunks of a live stream, and the milliseconds between two of them: as language models write.
+const LIVE_CHUNKS: usize = 200;
+const LIVE_DELAY: u64 = 50;
+
 const PAGE: usize = 50;
 
 #[derive(Clone, Copy)]
@@ -21,6 +26,7 @@ pub(crate) enum Kind {
     Get,
     List,
     Stream,
+    Live,
 }
 
 /// The measurements of one exchange.
@@ -58,6 +64,7 @@ impl Kind {
             Self::Get => "get",
             Self::List => "list",
             Self::Stream => "stream",
+            Self::Live => "live",
         }
     }
 
@@ -74,7 +81,16 @@ impl Kind {
             Self::Send => (None, Some(send(connection, n, data).await?)),
             Self::Get => (None, get(connection, n, target.context("no task to get")?).await?),
             Self::List => (None, list(connection, n).await?),
-            Self::Stream => (Some(stream(connection, n, data, start).await?), None),
+            Self::Stream => {
+                let text = format!("tck-stream-chunked chunks={CHUNKS} n={n}");
+                (Some(stream(connection, n, &text, CHUNKS, data, start).await?), None)
+            }
+            Self::Live => {
+                let text = format!(
+                    "tck-stream-chunked chunks={LIVE_CHUNKS} size=16 delay_ms={LIVE_DELAY} n={n}"
+                );
+                (Some(stream(connection, n, &text, LIVE_CHUNKS, data, start).await?), None)
+            }
         };
         Ok(Sample { total: start.elapsed(), first, task })
     }
@@ -117,15 +133,12 @@ async fn list(connection: &mut Connection, n: u64) -> anyhow::Result<Option<Stri
 async fn stream(
     connection: &mut Connection,
     n: u64,
+    text: &str,
+    chunks: usize,
     data: &str,
     start: Instant,
 ) -> anyhow::Result<Duration> {
-    let body = wire::message(
-        "SendStreamingMessage",
-        n,
-        &format!("tck-stream-chunked chunks={CHUNKS} n={n}"),
-        data,
-    );
+    let body = wire::message("SendStreamingMessage", n, text, data);
     let mut frames = Frames::new(connection.post(body, "text/event-stream").await?);
     let mut heard = Heard::default();
     let mut first = None;
@@ -133,7 +146,7 @@ async fn stream(
         first.get_or_insert_with(|| start.elapsed());
         heard.take(wire::result(n, &frame)?);
     }
-    ensure!(heard.chunks == CHUNKS, "{} chunks instead of {CHUNKS}", heard.chunks);
+    ensure!(heard.chunks == chunks, "{} chunks instead of {chunks}", heard.chunks);
     ensure!(heard.completed, "the stream ended before the task");
     first.context("a stream without frames")
 }

@@ -22,8 +22,8 @@ use crate::{
     wire,
 };
 
-/// A server that takes longer than this has failed the request.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// A server that takes longer than this has failed the request. A live stream alone takes ten seconds.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of consecutive errors after which a connection gives up.
 const GIVE_UP: u32 = 20;
@@ -108,7 +108,7 @@ impl Plan {
         let targets = match (kind, &args.ids) {
             (Kind::Get, Some(path)) => fs::read_to_string(path)?.lines().map(Into::into).collect(),
             (Kind::Get, None) => bail!("get needs --ids"),
-            (Kind::Send | Kind::List | Kind::Stream, _) => Vec::new(),
+            (Kind::Send | Kind::List | Kind::Stream | Kind::Live, _) => Vec::new(),
         };
         Ok(Self {
             kind,

@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Get,
     List,
     Stream,
+    /// A stream of 200 chunks, one each 50 ms.
+    Live,
     /// A send to a program.
     Program,
     /// A send over a WebSocket.
@@ -155,7 +157,7 @@ impl Case {
     fn url(self, server: &Running) -> String {
         match self.kind {
             Kind::Send | Kind::Get | Kind::List => server.url(),
-            Kind::Stream => server.stream_url(),
+            Kind::Stream | Kind::Live => server.stream_url(),
             Kind::Program => server.program_url(),
             Kind::Socket => server.socket_url("/"),
             Kind::GrpcSend | Kind::GrpcGet => server.grpc_url("grpc"),
@@ -171,6 +173,7 @@ impl Kind {
             Self::Get => "get",
             Self::List => "list",
             Self::Stream => "stream",
+            Self::Live => "live stream",
             Self::Program => "program",
             Self::Socket => "WebSocket send",
             Self::GrpcSend => "gRPC send",
@@ -186,6 +189,7 @@ impl Kind {
             Self::Get | Self::GrpcGet | Self::GrpcGetApart => "get",
             Self::List => "list",
             Self::Stream => "stream",
+            Self::Live => "live",
         }
     }
 
@@ -196,7 +200,7 @@ impl Kind {
                 subject.has_every_binding()
             }
             Self::Program => subject == Subject::Herald,
-            Self::Send | Self::Get | Self::List | Self::Stream => true,
+            Self::Send | Self::Get | Self::List | Self::Stream | Self::Live => true,
         }
     }
 }

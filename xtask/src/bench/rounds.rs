@@ -43,7 +43,7 @@ const CASES: [(Case, u64); 16] = [
 const WARM_UP: u64 = 1_000;
 
 /// The time that a server has to return memory, finish checkpoints and become idle.
-const SETTLE: Duration = Duration::from_millis(500);
+pub(crate) const SETTLE: Duration = Duration::from_millis(500);
 
 /// All measurements of a server.
 #[derive(Default)]
