@@ -81,7 +81,7 @@ struct ListenerState {
     http2: http2::Builder<TrackedExecutor>,
     /// Fires when connections should finish their requests and close.
     finish: CancellationToken,
-    /// Fires when connections must close at once.
+    /// Fires when connections must close at once; never before `finish`.
     abort: CancellationToken,
 }
 
@@ -304,7 +304,8 @@ impl ListenerState {
                     }
                     return;
                 }
-                () = self.abort.cancelled() => return,
+                // Only after `finish`, which always comes first: each wait costs every wake-up of the connection.
+                () = self.abort.cancelled(), if finishing => return,
                 () = self.finish.cancelled(), if !finishing => {
                     finishing = true;
                     connection.as_mut().finish();
