@@ -239,9 +239,14 @@ fn merge(artifacts: &mut Vec<Arc<Artifact>>, chunk: Chunk) {
     let known = artifacts.iter_mut().find(|known| known.artifact_id == artifact.artifact_id);
     match known {
         Some(known) if append => {
-            let (known, artifact) = (Arc::make_mut(known), Arc::unwrap_or_clone(artifact));
-            known.parts.extend(artifact.parts);
-            if let Some(metadata) = artifact.metadata {
+            let known = Arc::make_mut(known);
+            let (parts, metadata) = match Arc::try_unwrap(artifact) {
+                Ok(Artifact { parts, metadata, .. }) => (parts, metadata),
+                // Its command is kept for the case of a conflict. The names need no copy.
+                Err(shared) => (shared.parts.clone(), shared.metadata.clone()),
+            };
+            known.parts.extend(parts);
+            if let Some(metadata) = metadata {
                 known.metadata.get_or_insert_default().extend(&metadata);
             }
         }
