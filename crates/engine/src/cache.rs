@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Entries kept in memory for readers that keep up; others read the store.
-const TAIL_ENTRIES: usize = 64;
+const TAIL_ENTRIES: usize = 16;
 const TAIL_BYTES: usize = 64 << 10;
 
 /// Paused tasks that stay in memory after their turn, while the budget allows.
