@@ -50,8 +50,13 @@ pub(crate) fn start(level: LogLevel, format: LogFormat, spans: Option<Exporter>)
         LogFormat::Json => layer.json().flatten_event(true).with_span_list(false).boxed(),
         LogFormat::Classic => layer.with_ansi(false).event_format(Classic).boxed(),
     };
-    let spans = spans.map(Exporter::layer);
-    tracing_subscriber::registry().with(layer.with_filter(targets)).with(spans).init();
+    let registry = tracing_subscriber::registry();
+    match spans {
+        Some(spans) => registry.with(layer.with_filter(targets)).with(spans.layer()).init(),
+        // A filter of one layer looks up the span each time a request enters or leaves it; a filter of all
+        // layers decides once for each line of the code.
+        None => registry.with(layer).with(targets).init(),
+    }
     // A panic is logged in the format of all other lines.
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
 }
