@@ -1,5 +1,6 @@
 //! Writer thread. It puts all queued jobs into one transaction, so that one flush of the disk
-//! serves every caller that arrived during the last one (group commit). There is no timer.
+//! serves every caller that arrived during the last one (group commit). There is no timer: while jobs
+//! come in numbers, the writer lets the threads that queue them run first.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
@@ -78,8 +79,11 @@ impl Writer {
 
     /// Runs until all senders are gone and the queue is empty.
     pub(super) fn serve(mut self, mut jobs: mpsc::Receiver<Box<dyn Queued>>) {
-        let mut held = None;
+        let (mut held, mut several) = (None, false);
         while let Some(job) = held.take().or_else(|| jobs.blocking_recv()) {
+            if several {
+                let_queue_grow(&jobs);
+            }
             let mut weight = job.weight();
             let mut batch = vec![job];
             while batch.len() < BATCH_JOBS && weight < BATCH_BYTES {
@@ -91,6 +95,7 @@ impl Writer {
                 weight += job.weight();
                 batch.push(job);
             }
+            several = batch.len() > 1;
             let written = weight + batch.len() * PAGES;
             self.write(batch, written as u64);
         }
@@ -184,6 +189,21 @@ impl Writer {
             self.checked = Instant::now();
         }
         Ok(())
+    }
+}
+
+/// Lets the threads run that are about to queue jobs, for as long as they do. The first job of many
+/// wakes the writer; a transaction for it alone would write the same pages as one for all of them.
+/// Called only while jobs come in numbers, so that a single caller never waits for other threads.
+fn let_queue_grow(jobs: &mpsc::Receiver<Box<dyn Queued>>) {
+    let mut known = jobs.len();
+    while known < BATCH_JOBS {
+        std::thread::yield_now();
+        let grown = jobs.len();
+        if grown == known {
+            return;
+        }
+        known = grown;
     }
 }
 
