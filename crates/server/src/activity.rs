@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::config::Timeouts;
 
 /// Bytes that a peer may send on HTTP/2 beside requests and bodies, such as pings and settings.
-const FREE_BYTES: u64 = 1 << 20;
+const FREE_BYTES: u64 = 128 << 10;
 /// The same for each second of the connection.
 const FREE_BYTES_PER_SECOND: u64 = 1 << 10;
 /// The same for each request: its headers, and the part of a body that fits the window and is not read.
@@ -200,7 +200,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn frames_that_are_no_requests_are_a_flood() {
         let state = ConnectionState::http2(Instant::now());
-        assert!(state.received(MIB, 0));
+        assert!(state.received(128 << 10, 0));
         assert!(!state.received(17, 0), "more than is free");
         assert!(state.received(0, 34), "a window update answers what was sent");
         drop(state.begin(None));
