@@ -135,23 +135,29 @@ pub struct TenantsQuery {
     pub page_token: Option<String>,
 }
 
-/// One page of tenants, by name.
+/// One page of tenants and their principals, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantPage {
-    /// The tenants.
+    /// The principals, by tenant.
     pub tenants: Vec<TenantView>,
     /// The token of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_page_token: Option<String>,
 }
 
-/// A tenant.
+/// A principal of a tenant, with its usage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantView {
     /// The name; empty for callers without credentials.
     pub tenant: String,
-    /// The number of its stored tasks.
+    /// The principal; empty for callers without credentials.
+    pub principal: String,
+    /// The number of stored tasks.
     pub tasks: u64,
+    /// The number of those that have not ended.
+    pub active: u64,
+    /// The number of those that wait for their agent.
+    pub queued: u64,
     /// The bytes of their logs.
     pub bytes: u64,
 }

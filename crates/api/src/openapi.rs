@@ -109,7 +109,7 @@ fn operation(route: ApiRoute, schemas: RouteSchemas) -> Value {
         None => json!({ "*/*": {} }),
     };
     let scope = match route.scope().name() {
-        Some(scope) => format!("Needs the scope `{scope}` or `admin`."),
+        Some(scope) => format!("Needs the scope `{scope}`."),
         None => "Needs no scope.".to_owned(),
     };
     let mut operation = json!({

@@ -44,7 +44,7 @@ pub struct Nothing {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
 pub struct Download;
 
-/// The scope that a route needs. The scope `admin` is enough for every route.
+/// The scope that a route needs. Tasks of other owners need `admin` beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiScope {
     /// None beside valid credentials.
@@ -168,7 +168,7 @@ routes! {
     GetKey: GET "/api/keys/{id}", Admin, Nothing, Nothing => KeyView;
     /// Revokes an API key. Its open streams end within 5 seconds.
     RevokeKey: DELETE "/api/keys/{id}", Admin, Nothing, Nothing => KeyView;
-    /// The tenants that have tasks, with their numbers of tasks and bytes.
+    /// The tenants and principals that have tasks, with their usage.
     ListTenants: GET "/api/tenants", Admin, TenantsQuery, Nothing => TenantPage;
     /// One page of the audit log, the newest record first.
     ListAudit: GET "/api/audit", Admin, AuditFilter, Nothing => AuditLogPage;

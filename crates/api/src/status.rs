@@ -21,7 +21,7 @@ pub struct ServerStatus {
     /// The versions of A2A that are served, the newest first.
     pub protocol_versions: Vec<String>,
     /// The limits that a caller can meet.
-    pub limits: CallerLimits,
+    pub limits: StatusLimits,
     /// The ways to authenticate; any one is enough. Empty if no credentials are needed.
     pub schemes: Vec<SchemeView>,
 }
@@ -52,7 +52,7 @@ pub struct CallerIdentity {
 
 /// Limits that a caller can meet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CallerLimits {
+pub struct StatusLimits {
     /// The bytes of a request body.
     pub body_bytes: u64,
     /// The open streams of one caller.

@@ -120,6 +120,14 @@ pub(crate) fn received_as_status(task: &TaskId, entry: &Entry) -> Result<Bytes, 
     Ok(json(&StreamEventRef::StatusUpdate(StatusBody { ids, status: &status, metadata: None })))
 }
 
+/// An accepted message as a stream item.
+pub(crate) fn received_as_message(entry: &Entry) -> Result<Bytes, StoreError> {
+    let Event::Received(received) = decode(entry)? else {
+        return Err(StoreError::Corrupt(format!("event {} is not a message", entry.seq)));
+    };
+    Ok(json(&StreamEventRef::Message(&received.message)))
+}
+
 /// The stream item of a task that is not in the log: a snapshot.
 pub(crate) fn encode_task(task: &Task) -> Bytes {
     json(&StreamEventRef::Task(task))

@@ -21,6 +21,7 @@ use crate::{
         AuditEnds, AuditEntry, AuditPage, AuditQuery, AuditSubject, ChainFault, ChainLink, Owner,
         OwnerQuery, Scope, StoreStatus, Usage, verify_audit,
     },
+    token,
 };
 
 /// Reads and writes of one operator: a caller, and the address of its call.
@@ -89,6 +90,21 @@ impl Operator<'_> {
         self.require_admin("reading the state of the store")?;
         let status = self.core.store.status().await.map_err(refuse)?;
         Ok((status, &self.core.settings))
+    }
+
+    /// True if the data of the store survives the end of the process, and true if other nodes use it.
+    pub fn store_kind(&self) -> (bool, bool) {
+        (self.core.store.is_durable(), self.core.store.is_shared())
+    }
+
+    /// The page token of a cursor in a list, which its name and filters identify.
+    pub fn token(&self, list: &str, cursor: &str) -> String {
+        token::seal(&self.core.secret, list, cursor)
+    }
+
+    /// The cursor in a page token of this list.
+    pub fn open_token(&self, list: &str, token: Option<&str>) -> Result<Option<String>, Error> {
+        token.map(|token| token::open(&self.core.secret, list, token)).transpose()
     }
 
     pub(crate) fn require_admin(&self, action: &str) -> Result<(), Error> {

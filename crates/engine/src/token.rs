@@ -43,6 +43,38 @@ pub(crate) fn decode(
     Ok(ListCursor { changed: Timestamp::from_millis(number(0)), row: number(8) })
 }
 
+/// The token of a cursor in another list, which its name and filters identify.
+pub(crate) fn seal(secret: &[u8; 32], list: &str, cursor: &str) -> String {
+    let mut bytes = mac(secret, &bound(list, cursor)).to_vec();
+    bytes.extend_from_slice(cursor.as_bytes());
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// The cursor of a token of [`seal`]. Refuses a token that this store did not sign, or that belongs to
+/// another list.
+pub(crate) fn open(secret: &[u8; 32], list: &str, token: &str) -> Result<String, Error> {
+    let invalid = || Error::field("page_token", "is not a token of this list");
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| invalid())?;
+    let (given, cursor) = bytes.split_at_checked(MAC_BYTES).ok_or_else(invalid)?;
+    let cursor = std::str::from_utf8(cursor).map_err(|_| invalid())?;
+    let expected = blake3::Hash::from_bytes(widen(&mac(secret, &bound(list, cursor))));
+    if expected == blake3::Hash::from_bytes(widen(given)) {
+        Ok(cursor.to_owned())
+    } else {
+        Err(invalid())
+    }
+}
+
+/// The signed bytes of a cursor: the name of its list, with its length, and the cursor. The first byte
+/// differs from that of every time in a token of [`encode`].
+fn bound(list: &str, cursor: &str) -> Vec<u8> {
+    let mut bytes = vec![0xff];
+    bytes.extend_from_slice(&(list.len() as u64).to_be_bytes());
+    bytes.extend_from_slice(list.as_bytes());
+    bytes.extend_from_slice(cursor.as_bytes());
+    bytes
+}
+
 fn mac(secret: &[u8; 32], bytes: &[u8]) -> [u8; MAC_BYTES] {
     let hash = blake3::keyed_hash(secret, bytes);
     hash.as_bytes()[..MAC_BYTES].try_into().expect("a hash is longer than the MAC")
@@ -95,6 +127,22 @@ mod tests {
             limit: 10,
             artifacts: false,
         }
+    }
+
+    #[test]
+    fn a_sealed_cursor_belongs_to_its_list() {
+        let secret = [7; 32];
+        let token = seal(&secret, "keys a", "k-1");
+        assert_eq!(open(&secret, "keys a", &token).as_deref(), Ok("k-1"));
+        assert!(open(&secret, "keys b", &token).is_err());
+        assert!(open(&secret, "keys ", &token).is_err());
+        assert!(open(&[8; 32], "keys a", &token).is_err());
+        for at in 0..token.len() {
+            let mut forged = token.clone().into_bytes();
+            forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+            assert!(open(&secret, "keys a", std::str::from_utf8(&forged).unwrap()).is_err());
+        }
+        assert!(open(&secret, "keys a", "").is_err());
     }
 
     #[test]

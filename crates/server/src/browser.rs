@@ -32,11 +32,6 @@ const PASSIVE: &[&str] = &[
 /// The longest file name of a download, in bytes.
 const MAX_NAME: usize = 128;
 
-/// True for a path of the API of operators.
-pub(crate) fn is_api(path: &str) -> bool {
-    path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 /// Refuses a call that the page of another site made its browser send. `is_named` is true if the origin of the
 /// page is allowed by name.
 pub(crate) fn check_site(headers: &HeaderMap, is_named: bool) -> Result<(), Refusal> {
@@ -208,6 +203,5 @@ mod tests {
             assert!(!check(Some(site), false), "{site}");
             assert!(check(Some(site), true), "{site}");
         }
-        assert!(is_api("/api") && is_api("/api/v1/tasks") && !is_api("/apiary"));
     }
 }

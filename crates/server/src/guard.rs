@@ -169,7 +169,7 @@ impl Guard {
             return address.is_loopback() || address == bound.to_canonical();
         }
         let host = host.to_ascii_lowercase();
-        host == "localhost" || host.ends_with(".localhost") || self.hosts.contains(&host)
+        is_loopback_name(&host) || self.hosts.contains(&host)
     }
 
     /// True if pages of some other origins may call.
@@ -199,6 +199,26 @@ impl Guard {
         }
         let own = host.is_some_and(|host| is_origin_of(&lower, host));
         if own { Ok(None) } else { Err(refused()) }
+    }
+}
+
+/// True if only the local user can have sent a request: it arrived on loopback, under a name of loopback,
+/// and not through a proxy.
+pub(crate) fn is_local(parts: &Parts, host: Option<&str>, ingress: Ingress) -> bool {
+    let Ingress::Socket { bound, is_proxy, .. } = ingress else { return true };
+    let host = host.map(|host| without_brackets(host_of(host)).to_ascii_lowercase());
+    let proxied = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
+    !is_proxy
+        && bound.to_canonical().is_loopback()
+        && host.is_some_and(|host| is_loopback_name(&host))
+        && !proxied.iter().any(|name| parts.headers.contains_key(*name))
+}
+
+/// True for a name or an address of loopback, in lower case.
+fn is_loopback_name(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => host == "localhost" || host.ends_with(".localhost"),
     }
 }
 
@@ -418,6 +438,23 @@ mod tests {
         assert_eq!(check("null", "localhost:8000"), None);
         assert_eq!(check("file://", "localhost:8000"), None);
         assert_eq!(check("https://evil.example", "localhost:8000"), None);
+    }
+
+    #[test]
+    fn only_loopback_without_a_proxy_is_local() {
+        let local = |parts: &Parts, ingress| {
+            let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+            is_local(parts, host, ingress)
+        };
+        for host in ["localhost:8000", "127.0.0.1", "[::1]:1", "a.localhost"] {
+            assert!(local(&parts(host), LOOPBACK), "{host}");
+        }
+        assert!(!local(&parts("agents.example.com"), LOOPBACK));
+        assert!(!local(&parts("localhost"), at("0.0.0.0".parse().unwrap())));
+        let mut proxied = parts("localhost");
+        proxied.headers.insert("x-forwarded-for", HeaderValue::from_static("10.0.0.1"));
+        assert!(!local(&proxied, LOOPBACK));
+        assert!(local(&parts("anything.example"), Ingress::InProcess));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! to one of the bindings (`bind`), which decodes it, calls the engine and encodes the reply.
 
 mod activity;
+mod api;
 pub mod auth;
 mod bind;
 mod binding;

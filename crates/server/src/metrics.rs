@@ -82,6 +82,11 @@ impl CallOutcome {
 }
 
 impl Metrics {
+    /// The time of the start of the server.
+    pub(crate) fn started(&self) -> Timestamp {
+        self.started
+    }
+
     pub(crate) fn new(started: Timestamp) -> Self {
         Self {
             agents: RwLock::default(),

@@ -1,5 +1,7 @@
 //! Refusals before any protocol applies: a forbidden host, an unknown path, a wrong method.
 
+use std::borrow::Cow;
+
 use herald_protocol::{Error, ErrorKind, status::Details};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
@@ -12,7 +14,7 @@ pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
     /// The value of the `Allow` header.
-    pub(crate) allow: Option<&'static str>,
+    pub(crate) allow: Option<Cow<'static, str>>,
     /// The error of the protocol, if there is one for it.
     kind: Option<ErrorKind>,
 }
@@ -31,6 +33,11 @@ impl Refusal {
         Self::nothing_at(format!("no agent {name:?}"))
     }
 
+    /// The refusal of an unknown path below `/api`.
+    pub(crate) fn no_api() -> Self {
+        Self::nothing_at("no such path; GET /api/openapi.json lists the paths")
+    }
+
     fn nothing_at(message: impl Into<String>) -> Self {
         let refusal = Self::new(StatusCode::NOT_FOUND, message);
         Self { kind: Some(ErrorKind::MethodNotFound), ..refusal }
@@ -42,7 +49,8 @@ impl Refusal {
         Self { kind: Some(ErrorKind::Unavailable), ..refusal }
     }
 
-    pub(crate) fn method(allow: &'static str) -> Self {
+    pub(crate) fn method(allow: impl Into<Cow<'static, str>>) -> Self {
+        let allow = allow.into();
         let message = format!("method not allowed; this path allows {allow}");
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
     }
@@ -77,8 +85,8 @@ impl Refusal {
         if self.kind.is_some_and(ErrorKind::is_temporary) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
-        if let Some(allow) = self.allow {
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+        if let Some(allow) = self.allow.and_then(|allow| HeaderValue::try_from(&*allow).ok()) {
+            response.headers_mut().insert(header::ALLOW, allow);
         }
         response
     }

@@ -29,6 +29,8 @@ pub(crate) enum RouteTarget<'a> {
     Events,
     /// REST, under its mount. The REST route table decides whether the path exists.
     Rest(Mount, &'a str),
+    /// Herald's own interface. Its route table decides whether the path exists.
+    Api,
     /// The agent's card.
     Card,
     /// The public keys of card signatures.
@@ -90,9 +92,15 @@ pub(crate) fn find(path: &str) -> Option<RouteMatch<'_>> {
         "/healthz" => RouteTarget::Live,
         "/readyz" => RouteTarget::Ready,
         "/metrics" => RouteTarget::Metrics,
+        _ if is_api(path) => RouteTarget::Api,
         _ => below(path)?,
     };
     Some(RouteMatch { agent: None, target })
+}
+
+/// True for a path of Herald's own interface.
+pub(crate) fn is_api(path: &str) -> bool {
+    path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Matches a path below the root or below an agent.
@@ -186,12 +194,22 @@ mod tests {
         check("/healthz", None, Some(RouteTarget::Live));
         check("/readyz", None, Some(RouteTarget::Ready));
         check("/metrics", None, Some(RouteTarget::Metrics));
+        assert!(!is_api("/apiary"));
+        for path in ["/api", "/api/", "/api/v1/tasks/7:cancel", "/api/no/such", "/api/audit:verify"]
+        {
+            check(path, None, Some(RouteTarget::Api));
+        }
     }
 
     #[test]
     fn a_reserved_first_segment_is_never_a_tenant() {
-        for path in ["/a2a/tasks", "/mcp/tasks", "/.well-known/tasks", "/agents/echo/agents/tasks"]
-        {
+        for path in [
+            "/a2a/tasks",
+            "/mcp/tasks",
+            "/.well-known/tasks",
+            "/agents/echo/agents/tasks",
+            "/agents/echo/api",
+        ] {
             assert_eq!(find(path), None, "{path}");
         }
         assert_eq!(find(""), None);

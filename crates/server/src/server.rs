@@ -19,11 +19,12 @@ use tracing::Span;
 use uuid::Uuid;
 
 use crate::{
+    api,
     bind::{Exchange, events, grpc, jsonrpc, rest, ws},
     binding::Binding,
     body::Body,
     browser, card, cors,
-    guard::{Ingress, has_transfer_coding},
+    guard::{self, Ingress, has_transfer_coding},
     health,
     metrics::scrape,
     page,
@@ -86,7 +87,7 @@ impl Server {
                 response.headers_mut().insert(header::CONNECTION, close);
             }
             add_headers(&mut response, &parts, name);
-            if browser::is_api(parts.uri.path()) {
+            if routes::is_api(parts.uri.path()) {
                 browser::protect_api(response.headers_mut());
             }
             if self.shared.tls.is_some() && ingress.is_public() {
@@ -160,7 +161,7 @@ impl Shared {
             if grpc::is_call(&parts.headers) {
                 return Box::pin(grpc::answer(self, id, parts, body, ingress)).await;
             }
-            if browser::is_api(parts.uri.path()) {
+            if routes::is_api(parts.uri.path()) {
                 let host = self.guard.host(parts, ingress)?;
                 let origin = self.guard.origin(&parts.headers, host)?;
                 browser::check_site(&parts.headers, origin.is_some())?;
@@ -178,6 +179,7 @@ impl Shared {
                 | RouteTarget::Socket
                 | RouteTarget::Events
                 | RouteTarget::Rest(..)
+                | RouteTarget::Api
                 | RouteTarget::Card
                 | RouteTarget::KeySet
                 | RouteTarget::ExtendedCard
@@ -191,9 +193,10 @@ impl Shared {
             }
             let agent = matched.agent.map(AgentName::from);
             let binding = match matched.target {
-                RouteTarget::Rest(..) | RouteTarget::Events | RouteTarget::ExtendedCard => {
-                    Binding::Rest
-                }
+                RouteTarget::Rest(..)
+                | RouteTarget::Events
+                | RouteTarget::ExtendedCard
+                | RouteTarget::Api => Binding::Rest,
                 RouteTarget::Socket => Binding::WebSocket,
                 RouteTarget::Root
                 | RouteTarget::JsonRpc(_)
@@ -249,6 +252,10 @@ impl Shared {
                 (RouteTarget::ExtendedCard, _) => {
                     let path = "/v1/card";
                     Box::pin(rest::answer(&exchange, &Method::GET, Mount::Root, path, body)).await
+                }
+                (RouteTarget::Api, _) => {
+                    let is_local = guard::is_local(parts, host, ingress);
+                    Box::pin(api::answer(&exchange, is_local, body)).await
                 }
                 (RouteTarget::Rest(mount, path), method) => {
                     let method = if *method == Method::HEAD { &Method::GET } else { method };

@@ -14,7 +14,7 @@ use crate::{
     fault::{ambiguous, refuse},
     operator::Operator,
     rules::{QUESTION_MEMBER, Record},
-    store::{Key, ListQuery, LogEntry, Run, Scope},
+    store::{Key, Kind, ListQuery, LogEntry, Run, Scope},
     token,
     turns::failure,
 };
@@ -167,11 +167,19 @@ impl Operator<'_> {
         Ok((TaskSummary::of(key.clone(), &record), record.task))
     }
 
-    /// Reads the events of a task after `after`, with their times and causes. A page of large events
-    /// may end before `limit`: only an empty page is the end. A task of another owner needs `admin`.
+    /// Reads the events of a task after `after`, with their times and causes. Each body is the 1.0 JSON of
+    /// a stream item; an accepted message is one too. A page of large events may end before `limit`: only
+    /// an empty page is the end. A task of another owner needs `admin`.
     pub async fn log(&self, key: &Key, after: Seq, limit: usize) -> Result<Vec<LogEntry>, Error> {
         self.visible(key, "task.log").await?;
-        self.core.store.read_log(key, after, limit).await.map_err(refuse)
+        let mut entries = self.core.store.read_log(key, after, limit).await.map_err(refuse)?;
+        for logged in &mut entries {
+            if let Kind::Received(_) = logged.entry.kind {
+                logged.entry.body = codec::received_as_message(&logged.entry)
+                    .map_err(|error| refuse(error.of(&key.task)))?;
+            }
+        }
+        Ok(entries)
     }
 
     /// The caller of ordinary operations on this task: this caller if it sees the task, otherwise an

@@ -76,7 +76,7 @@ where
 }
 
 /// Why a request has no reply.
-enum RestFailure {
+pub(crate) enum RestFailure {
     Error(Error),
     /// The body did not arrive in time, for which HTTP has a status.
     TooSlow,
@@ -108,7 +108,7 @@ fn is_old(route: &Route, version: Option<&str>) -> bool {
 }
 
 /// The body of a request. GET and DELETE have none; bytes that come with them are ignored.
-async fn read<B>(
+pub(crate) async fn read<B>(
     exchange: &Exchange<'_>,
     caller: &Caller,
     body: B,

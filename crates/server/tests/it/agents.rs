@@ -37,6 +37,10 @@ impl Agent for Script {
         let (verb, rest) = text.split_once(' ').unwrap_or((&text, ""));
         match verb {
             "ask" => turn.ask("which one?").await?,
+            "offer" => {
+                turn.append(artifact("echo", rest), true).await?;
+                turn.ask("which one?").await?;
+            }
             "auth" => {
                 turn.require_auth("log in first").await?;
                 self.pass(turn).await?;

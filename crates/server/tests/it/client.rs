@@ -89,6 +89,12 @@ impl Call {
         self
     }
 
+    /// Adds a header, also beside another of the same name.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
     pub(crate) fn without(mut self, name: &str) -> Self {
         self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self
@@ -186,6 +192,19 @@ impl Client {
         assert_eq!(head.header("content-type"), Some("text/event-stream"), "{head:?}");
         let events = std::collections::VecDeque::new();
         Stream { head, client: self, parser: Parser::new(16 << 20), events, raw: Vec::new() }
+    }
+
+    /// The whole response, or the head of a stream and its first chunk, if that is awaited.
+    pub(crate) async fn first(&mut self, call: Call, await_chunk: bool) -> (Head, Vec<u8>) {
+        self.send(&call).await;
+        let head = self.head().await;
+        let is_stream = head.header("content-type") == Some("text/event-stream");
+        let body = match (is_stream, await_chunk) {
+            (true, true) => self.chunk().await.expect("a whole chunk").unwrap_or_default(),
+            (true, false) => Vec::new(),
+            (false, _) => self.whole(&head).await,
+        };
+        (head, body)
     }
 
     /// The next response, whatever was sent.

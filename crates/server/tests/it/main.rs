@@ -11,6 +11,7 @@ mod provider;
 #[path = "../../../protocol/tests/it/replaced.rs"]
 mod replaced;
 
+mod api;
 mod auth;
 mod auth_certificate;
 mod auth_jwt;
@@ -27,6 +28,7 @@ mod guard;
 mod http2;
 mod lifecycle;
 mod list;
+mod matrix;
 mod metrics;
 mod migration;
 mod proxy;

@@ -1,0 +1,208 @@
+//! Herald's own interface, `/api`: dispatch of a request by the route table of `herald-api`.
+
+mod agents;
+mod audit;
+mod download;
+mod keys;
+mod log;
+mod status;
+mod tasks;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use herald_api::{ApiCall, ApiRoute, ApiScope, RouteMiss, query, routes::calls};
+use herald_engine::{Caller, Engine, Identity, Operator, Scopes};
+use herald_protocol::{Dialect, Error, json};
+use http::{Method, Response, StatusCode, header};
+use serde::Serialize;
+
+use crate::{
+    bind::{
+        Exchange, jsonrpc,
+        rest::{self, RestFailure},
+    },
+    body::{Body, JSON, respond},
+    refusal::Refusal,
+    shared::Shared,
+};
+
+/// The binding of these calls, in the causes of events.
+const BINDING: &str = "api";
+
+/// The maximum number of entries on a page, and the usual one.
+const MAX_PAGE: u32 = 100;
+const PAGE: u32 = 50;
+
+/// One request of `/api`.
+#[derive(Debug)]
+pub(crate) struct ApiRequest<'a> {
+    exchange: &'a Exchange<'a>,
+    caller: Caller,
+    /// The parameters in the path.
+    parameters: Vec<String>,
+    body: Bytes,
+}
+
+/// Answers a request below `/api`. `is_local` is true if only the local user can have sent it.
+pub(crate) async fn answer<B>(exchange: &Exchange<'_>, is_local: bool, body: B) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes>,
+{
+    match find(exchange) {
+        Ok((route, parameters)) => {
+            let replied = async {
+                let caller = admit(exchange, route, is_local).await?;
+                let (body, _reservation) = rest::read(exchange, &caller, body).await?;
+                let request = ApiRequest { exchange, caller, parameters, body };
+                Ok(Box::pin(dispatch(route, &request)).await?)
+            };
+            match replied.await {
+                Ok(response) => response,
+                Err(RestFailure::Error(error)) => refuse(exchange, error),
+                Err(RestFailure::TooSlow) => jsonrpc::too_slow(),
+            }
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+fn find(exchange: &Exchange<'_>) -> Result<(ApiRoute, Vec<String>), Refusal> {
+    let (method, path) = (&exchange.parts.method, exchange.parts.uri.path());
+    let method = if *method == Method::HEAD { &Method::GET } else { method };
+    ApiRoute::find(method.as_str(), path).map_err(|miss| match miss {
+        RouteMiss::NotFound => Refusal::no_api(),
+        RouteMiss::MethodNotAllowed(allow) => Refusal::method(allow),
+    })
+}
+
+/// The caller of a route, with the scopes that the route needs.
+async fn admit(exchange: &Exchange<'_>, route: ApiRoute, is_local: bool) -> Result<Caller, Error> {
+    let caller = exchange.caller().await?.with_request(exchange.id, BINDING);
+    // Without credentials everybody has every scope, and only the local user may administer.
+    let caller = if caller.is_anonymous() && !is_local {
+        let tenant = caller.owner().tenant.clone();
+        Caller::new(tenant, "", Scopes::CALLER).with_request(exchange.id, BINDING)
+    } else {
+        caller
+    };
+    caller.require(scopes(route.scope()), route.name())?;
+    Ok(caller)
+}
+
+const fn scopes(scope: ApiScope) -> Scopes {
+    match scope {
+        ApiScope::Any => Scopes::NONE,
+        ApiScope::Read => Scopes::READ,
+        ApiScope::Send => Scopes::SEND,
+        ApiScope::Cancel => Scopes::CANCEL,
+        ApiScope::Admin => Scopes::ADMIN,
+    }
+}
+
+/// Calls the handler of a route.
+async fn dispatch<'a>(
+    route: ApiRoute,
+    request: &'a ApiRequest<'a>,
+) -> Result<Response<Body>, Error> {
+    match route {
+        ApiRoute::GetStatus => request.reply::<calls::GetStatus, _, _>(status::get).await,
+        ApiRoute::ListAgents => request.reply::<calls::ListAgents, _, _>(agents::list).await,
+        ApiRoute::GetAgent => request.reply::<calls::GetAgent, _, _>(agents::get).await,
+        ApiRoute::GetOpenApi => {
+            request.query::<calls::GetOpenApi>()?;
+            request.json(&herald_api::openapi::document(env!("CARGO_PKG_VERSION")))
+        }
+        ApiRoute::ListTasks => request.reply::<calls::ListTasks, _, _>(tasks::list).await,
+        ApiRoute::AnswerTask => request.reply::<calls::AnswerTask, _, _>(tasks::answer).await,
+        ApiRoute::CancelTask => request.reply::<calls::CancelTask, _, _>(tasks::cancel).await,
+        ApiRoute::GetTask => request.reply::<calls::GetTask, _, _>(tasks::get).await,
+        ApiRoute::GetTaskLog => request.reply::<calls::GetTaskLog, _, _>(log::get).await,
+        ApiRoute::GetArtifactPart => {
+            download::get(request, request.query::<calls::GetArtifactPart>()?).await
+        }
+        ApiRoute::ListKeys => request.reply::<calls::ListKeys, _, _>(keys::list).await,
+        ApiRoute::CreateKey => request.reply::<calls::CreateKey, _, _>(keys::create).await,
+        ApiRoute::GetKey => request.reply::<calls::GetKey, _, _>(keys::get).await,
+        ApiRoute::RevokeKey => request.reply::<calls::RevokeKey, _, _>(keys::revoke).await,
+        ApiRoute::ListTenants => request.reply::<calls::ListTenants, _, _>(keys::tenants).await,
+        ApiRoute::ListAudit => request.reply::<calls::ListAudit, _, _>(audit::list).await,
+        ApiRoute::VerifyAudit => request.reply::<calls::VerifyAudit, _, _>(audit::verify).await,
+        ApiRoute::GetStore => request.reply::<calls::GetStore, _, _>(audit::store).await,
+    }
+}
+
+impl<'a> ApiRequest<'a> {
+    /// Decodes the request, calls the handler and encodes its reply.
+    async fn reply<C, H, F>(&'a self, handler: H) -> Result<Response<Body>, Error>
+    where
+        C: ApiCall,
+        C::Reply: Serialize,
+        H: FnOnce(&'a Self, C::Query, C::Body) -> F,
+        F: Future<Output = Result<C::Reply, Error>>,
+    {
+        let query = self.query::<C>()?;
+        // A body that is absent is that of a route without one, or lacks a member.
+        let body = if self.body.is_empty() { b"{}" } else { &self.body[..] };
+        let reply = handler(self, query, json::read(body)?).await?;
+        self.json(&reply)
+    }
+
+    fn query<C: ApiCall>(&self) -> Result<C::Query, Error> {
+        query::read(self.exchange.parts.uri.query())
+    }
+
+    /// A response with this value.
+    fn json(&self, value: &impl Serialize) -> Result<Response<Body>, Error> {
+        let bytes = serde_json::to_vec(value).expect("replies have string keys");
+        let bytes = self.exchange.hold(bytes, &self.caller)?;
+        Ok(respond(StatusCode::OK, JSON, bytes))
+    }
+
+    /// Reads and writes beyond the protocol, for the caller.
+    fn operator(&self) -> Operator<'_> {
+        self.engine().operator(&self.caller).at(self.exchange.ingress.client())
+    }
+
+    /// The caller with the scope `read`, for the result of its own write.
+    fn reader(&self) -> Caller {
+        let identity = &**self.caller.identity();
+        let scopes = identity.scopes.with(Scopes::READ);
+        let caller = Caller::from(Arc::new(Identity { scopes, ..identity.clone() }));
+        caller.with_request(self.exchange.id, BINDING)
+    }
+
+    fn shared(&self) -> &'a Shared {
+        self.exchange.shared
+    }
+
+    fn engine(&self) -> &'a Engine {
+        &self.exchange.shared.engine
+    }
+
+    /// A parameter in the path, by its position.
+    fn parameter(&self, position: usize) -> &str {
+        self.parameters.get(position).map(String::as_str).unwrap_or_default()
+    }
+}
+
+/// The number of entries on a page.
+fn page_size(given: Option<u32>) -> Result<usize, Error> {
+    bounded("page_size", given, PAGE)
+}
+
+/// A number of entries, by default `usual`.
+fn bounded(field: &str, given: Option<u32>, usual: u32) -> Result<usize, Error> {
+    let size = given.unwrap_or(usual);
+    if (1..=MAX_PAGE).contains(&size) {
+        return Ok(size as usize);
+    }
+    Err(Error::field(field, format!("must be 1 to {MAX_PAGE}")))
+}
+
+/// An error in the form of REST.
+fn refuse(exchange: &Exchange<'_>, error: Error) -> Response<Body> {
+    let mut response = rest::refuse(exchange, Dialect::V1, error);
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
+}
