@@ -4,7 +4,7 @@ use bytesize::ByteSize;
 use herald_api::{
     agents::{AgentList, AgentView},
     audit::{AuditLogPage, AuditSubjectView, AuditVerification, AuditView},
-    keys::{CreatedKey, KeyPage, KeyView, TenantPage},
+    keys::{CreatedKey, KeyPage, KeyView, TenantPage, TenantView},
     status::{CallerIdentity, ServerStatus},
     store::StoreView,
     tasks::{CauseView, LogEntryView, OpenQuestion, TaskDetail, TaskHead, TaskHeadPage, TaskLog},
@@ -135,18 +135,19 @@ impl Show for KeyPage {
 
 impl Show for TenantPage {
     fn show(&self, page: &mut TextPage) {
-        let rows: Vec<_> = self
-            .tenants
-            .iter()
-            .map(|one| {
-                [
-                    or_none(&one.tenant).to_owned(),
-                    one.tasks.to_string(),
-                    ByteSize(one.bytes).to_string(),
-                ]
-            })
-            .collect();
-        page.table(&table(["TENANT", "TASKS", "SIZE"], &rows));
+        let row = |one: &TenantView| {
+            [
+                or_none(&one.tenant).to_owned(),
+                or_none(&one.principal).to_owned(),
+                one.tasks.to_string(),
+                one.active.to_string(),
+                one.queued.to_string(),
+                ByteSize(one.bytes).to_string(),
+            ]
+        };
+        let rows: Vec<_> = self.tenants.iter().map(row).collect();
+        let head = ["TENANT", "PRINCIPAL", "TASKS", "ACTIVE", "QUEUED", "SIZE"];
+        page.table(&table(head, &rows));
     }
 }
 
@@ -192,6 +193,16 @@ impl Show for StoreView {
         page.field("Durable", yes(self.is_durable));
         page.field("Shared", yes(self.is_shared));
         page.field("Writable", yes(self.is_writable));
+        page.field("Size", ByteSize(self.bytes));
+        page.field("Write-Ahead Log", ByteSize(self.log_bytes));
+        page.optional("Free", self.free_bytes.map(ByteSize));
+        page.field("Schema", self.schema);
+        page.field(
+            "Tasks",
+            format!("{} ({} active, {} queued)", self.tasks, self.active, self.queued),
+        );
+        page.optional("Oldest Event", self.oldest);
+        page.field("Last Audit Record", self.audit_records);
     }
 }
 
