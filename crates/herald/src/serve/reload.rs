@@ -26,17 +26,21 @@ pub(crate) async fn follow(
             continue;
         };
         if settings.stdio {
+            tracing::info!(
+                "received SIGHUP: there are no tokens to reload on standard input and output"
+            );
             continue;
         }
         match reload(path, settings, server) {
             Ok((added, revoked)) => {
-                tracing::info!(file = %path.display(), added, revoked, "reloaded the tokens of [auth]");
+                let file = path.display();
+                tracing::info!(%file, added, revoked, "received SIGHUP: reloaded the tokens of [auth]");
                 needs_restart(before.as_deref(), path);
             }
             Err(error) => tracing::error!(
                 error = format!("{error:#}"),
-                "cannot reload the configuration; the tokens in use stay. Correct the file and send \
-                 SIGHUP again"
+                "received SIGHUP: cannot reload the configuration; the tokens in use stay. Correct the \
+                 file and send the signal again"
             ),
         }
     }

@@ -252,10 +252,7 @@ async fn an_expired_token_is_renewed_and_the_new_one_stored() {
     let forms: Vec<_> = fake.calls().into_iter().filter(|call| call.path == "/token").collect();
     let renewed =
         |form: &str, token: &str| form.contains(&format!("refresh_token={token}-refresh"));
-    assert!(
-        renewed(&forms[1].text, "hunter1") && renewed(&forms[2].text, "hunter2"),
-        "{forms:?}"
-    );
+    assert!(renewed(&forms[1].text, "hunter1") && renewed(&forms[2].text, "hunter2"), "{forms:?}");
 }
 
 #[tokio::test]

@@ -181,7 +181,7 @@ async fn sighup_ends_no_server_and_no_task() {
         })
         .await;
     }
-    assert!(herald.log().contains("no certificate to reload"), "{}", herald.log());
+    assert!(herald.log().contains("reloaded the tokens"), "{}", herald.log());
     assert_eq!(look(&herald, &task).await, "working");
     let answer = herald.call(&Wire::Rest.cancel(&task)).await;
     assert_eq!(state(&Wire::Rest.result(&answer).unwrap()), "canceled");
