@@ -17,10 +17,9 @@ pub(super) async fn get(
 ) -> Result<ServerStatus, Error> {
     let shared = request.shared();
     let schemes = shared.auth.schemes();
-    let schemes = schemes.iter().map(|scheme| SchemeView {
-        name: scheme.name.to_string(),
-        usage: scheme.usage.to_string(),
-    });
+    let schemes = schemes
+        .iter()
+        .map(|scheme| SchemeView { name: scheme.name.to_string(), usage: scheme.usage.to_owned() });
     Ok(ServerStatus {
         identity: identity(&request.caller),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -198,7 +198,9 @@ impl Client {
     pub(crate) async fn first(&mut self, call: Call, await_chunk: bool) -> (Head, Vec<u8>) {
         self.send(&call).await;
         let head = self.head().await;
-        let is_stream = head.header("content-type") == Some("text/event-stream");
+        // An error of a stream can be a whole response with one event.
+        let is_stream = head.header("content-type") == Some("text/event-stream")
+            && head.header("transfer-encoding") == Some("chunked");
         let body = match (is_stream, await_chunk) {
             (true, true) => self.chunk().await.expect("a whole chunk").unwrap_or_default(),
             (true, false) => Vec::new(),
