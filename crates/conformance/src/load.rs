@@ -270,7 +270,7 @@ suites:
         }
         let raw =
             LEAST.replace("operation: get_agent_card, params: {}", "raw: {method: GET, path: /x}");
-        assert!(refused(&raw).contains("raw steps need a transport"));
+        assert!(refused(&raw).contains("must name a `transport`"));
         assert!(refused(&raw.replace("path: /x", "path: x")).contains("must begin with /"));
         assert!(refused("acts_version: \"1.0\"\nspec_version: \"1.0\"\n").contains("neither"));
     }
@@ -306,7 +306,7 @@ suites:
         }
         write("huge.yaml", &" ".repeat(MAX_BYTES as usize + 1));
         let said = file(&folder.path().join("huge.yaml")).unwrap_err().to_string();
-        assert!(said.contains("at most"), "{said}");
+        assert!(said.contains("the limit for a file of a suite"), "{said}");
         let said = file(&folder.path().join("none.yaml")).unwrap_err().to_string();
         assert!(said.contains("none.yaml: cannot be read"), "{said}");
     }
