@@ -241,14 +241,12 @@ fn check_kind(probe: &Probe, case: &str, outcome: &Outcome) {
             | Operation::DeleteTaskPushNotificationConfig
             | Operation::GetExtendedAgentCard,
         ) => return,
-        Subject::Operation(Operation::ListTasks) | Subject::Feed if limited => {
-            &[None, Some(ErrorKind::Forbidden)]
-        }
-        Subject::Operation(Operation::ListTasks) | Subject::Feed => &[None],
-        Subject::Operation(_) if limited => {
+        Subject::Operation(Operation::ListTasks) if limited => &[None, Some(ErrorKind::Forbidden)],
+        Subject::Operation(Operation::ListTasks) => &[None],
+        Subject::Operation(_) | Subject::Feed if limited => {
             &[Some(ErrorKind::Forbidden), Some(ErrorKind::TaskNotFound)]
         }
-        Subject::Operation(_) => &[Some(ErrorKind::TaskNotFound)],
+        Subject::Operation(_) | Subject::Feed => &[Some(ErrorKind::TaskNotFound)],
         Subject::Api(route) => match (route.scope(), route) {
             (ApiScope::Any, _) | (_, ApiRoute::ListTasks | ApiRoute::ListAgents) => &[None],
             (_, ApiRoute::GetAgent) if limited => &[Some(ErrorKind::ResourceNotFound)],

@@ -105,6 +105,10 @@ pub(super) fn operations(target: &Target) -> Vec<Probe> {
             }
             for dialect in [Dialect::V1, Dialect::V03, Dialect::V01] {
                 let Some(method) = dialect.method(operation) else { continue };
+                // A name that 0.1 and 0.3 share is the method of 0.1 here.
+                if dialect == Dialect::V03 && Dialect::V01.method(operation) == Some(method) {
+                    continue;
+                }
                 let message = jsonrpc::call(1, method, &dialect.encode_request(&request()));
                 let message = String::from_utf8(message).unwrap();
                 let path = format!("{mount}/ws");
@@ -287,7 +291,7 @@ impl Subject {
             Self::Operation(operation) => {
                 !matches!(operation, Operation::ListTasks | Operation::GetExtendedAgentCard)
             }
-            Self::Feed => false,
+            Self::Feed => true,
             Self::Api(route) => route.path().contains("/tasks/{id}"),
         }
     }
