@@ -19,7 +19,7 @@ use self::{
 };
 use crate::{
     client::{Call, message},
-    hub::Hub,
+    hub::{Hub, SOON},
 };
 
 /// A text in the victim's task that nobody else may see.
@@ -89,6 +89,20 @@ async fn key(hub: &Hub) -> String {
     answer.json()["id"].as_str().unwrap().to_owned()
 }
 
+/// The secret of an API key of the victim that was revoked. It worked before.
+async fn revoked_key(hub: &Hub) -> String {
+    let call = Call::post("/api/keys", &json!({ "tenant": "acme", "principal": "alice" }));
+    let created = hub.call(call.header("Authorization", "Bearer root")).await.json();
+    let secret = created["key"].as_str().unwrap().to_owned();
+    let status = || Call::get("/api").header("X-API-Key", &secret);
+    assert_eq!(hub.call(status()).await.status(), 200);
+    let revoke = Call::new("DELETE", format!("/api/keys/{}", created["id"].as_str().unwrap()));
+    assert_eq!(hub.call(revoke.header("Authorization", "Bearer root")).await.status(), 200);
+    let refused = async { while hub.call(status()).await.status() != 401 {} };
+    tokio::time::timeout(SOON, refused).await.expect("a revoked key is refused");
+    secret
+}
+
 /// The open question of a task.
 async fn question(hub: &Hub, task: &str) -> String {
     let call = Call::get(format!("/api/tasks/{task}"));
@@ -140,8 +154,10 @@ async fn calls_without_a_right_are_refused_with_the_right_code_and_leak_nothing(
     let (known, unknown) = (target(&victim), target(UNKNOWN));
     let mut tally = Tally::default();
 
+    let revoked = revoked_key(&hub).await;
     for probe in all(&known) {
-        for (case, credentials) in broken() {
+        let revoked = ("with a revoked key", vec![("x-api-key", revoked.clone())]);
+        for (case, credentials) in broken().into_iter().chain([revoked]) {
             let outcome = prober.call(&probe, &credentials).await;
             leaks_nothing(&probe, case, &outcome);
             assert_eq!(outcome.refused, Some(ErrorKind::Unauthenticated), "{} {case}", probe.name);
