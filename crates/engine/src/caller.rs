@@ -41,14 +41,14 @@ pub struct Identity {
     /// The tasks that the caller sees.
     pub visibility: Visibility,
     /// The credential.
-    pub credential: Credential,
+    pub credential: CredentialKind,
     /// The end of the credential.
     pub validity: Validity,
 }
 
 /// The kind of a credential, and its id if it has one, for logs and limits.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Credential {
+pub enum CredentialKind {
     /// None: the server needs no credentials.
     #[default]
     Anonymous,
@@ -139,7 +139,7 @@ impl Validity {
     }
 }
 
-impl Credential {
+impl CredentialKind {
     /// The name of the kind, for the audit log.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -170,7 +170,7 @@ impl Identity {
             agents: None,
             skills: None,
             visibility: Visibility::default(),
-            credential: Credential::default(),
+            credential: CredentialKind::default(),
             validity: Validity::default(),
         }
     }
@@ -279,7 +279,7 @@ impl Caller {
 
     /// True if the caller has no credentials. All such callers of a tenant are the same owner.
     pub fn is_anonymous(&self) -> bool {
-        self.identity.credential == Credential::Anonymous && self.owner().principal.is_empty()
+        self.identity.credential == CredentialKind::Anonymous && self.owner().principal.is_empty()
     }
 
     /// The key of one of the caller's tasks.

@@ -45,7 +45,7 @@ pub use agents::{
 pub use audit::Act;
 pub use builder::{BuildError, EngineBuilder};
 pub use caller::{
-    AgentRoute, Caller, Credential, Identity, Scopes, UnknownScope, Validity, Visibility,
+    AgentRoute, Caller, CredentialKind, Identity, Scopes, UnknownScope, Validity, Visibility,
 };
 pub use clock::Clock;
 pub use core::BYTES_PER_READ_BYTE;

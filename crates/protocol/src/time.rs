@@ -55,7 +55,7 @@ impl FromStr for Timestamp {
 
 impl fmt::Display for InvalidTimestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected an ISO 8601 timestamp such as 2026-01-31T12:00:00.000Z")
+        f.write_str("must be an ISO 8601 timestamp such as 2026-01-31T12:00:00.000Z")
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use herald_engine::{Caller, Clock, Credential, Identity, Scopes, Validity, Visibility};
+use herald_engine::{Caller, Clock, CredentialKind, Identity, Scopes, Validity, Visibility};
 use herald_protocol::{
     Error, ErrorKind, TenantId,
     security::{MutualTlsScheme, SecurityScheme},
@@ -114,7 +114,7 @@ impl Certificates {
             expires: Some(Instant::now() + self.left(&certificate)),
             revoked: Some(peer.revoked.clone()),
         };
-        let identity = Identity { credential: Credential::Certificate, validity, ..identity };
+        let identity = Identity { credential: CredentialKind::Certificate, validity, ..identity };
         Ok(Arc::new(identity).into())
     }
 

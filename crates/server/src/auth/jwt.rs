@@ -7,7 +7,7 @@ use std::{str::FromStr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use herald_engine::{Caller, Clock, Credential, Identity, Scopes, Validity, Visibility};
+use herald_engine::{Caller, Clock, CredentialKind, Identity, Scopes, Validity, Visibility};
 use herald_protocol::{
     Error, ErrorKind, TenantId,
     security::{HttpScheme, OpenIdConnectScheme, SecurityScheme},
@@ -212,7 +212,7 @@ impl Jwt {
         };
         let key = keys.iter().find(signed).ok_or_else(|| refused("its signature is wrong"))?;
         let identity = Identity {
-            credential: Credential::Jwt,
+            credential: CredentialKind::Jwt,
             visibility: issuer.settings.visibility,
             validity: Validity {
                 expires: Instant::now().checked_add(lifetime),

@@ -12,7 +12,7 @@ use std::{
 };
 
 use herald_engine::{
-    Caller, Credential, Engine, Identity, Scopes, Validity, Visibility,
+    Caller, CredentialKind, Engine, Identity, Scopes, Validity, Visibility,
     keys::{self, ApiKeySecret},
     store::{ApiKey, ApiKeyId},
 };
@@ -198,7 +198,7 @@ impl ApiKeys {
 impl OperatorToken {
     fn new(secret: &ApiKeySecret) -> Self {
         let identity = Identity {
-            credential: Credential::Operator,
+            credential: CredentialKind::Operator,
             ..Identity::new(TenantId::default(), "operator", Scopes::ALL)
         };
         Self { hash: secret.hash(), caller: Arc::new(identity).into() }
@@ -228,7 +228,7 @@ impl KnownKey {
             agents: key.agents.clone(),
             skills: key.skills.clone(),
             visibility: key.visibility.unwrap_or(visibility),
-            credential: Credential::ApiKey(Arc::clone(&key.id)),
+            credential: CredentialKind::ApiKey(Arc::clone(&key.id)),
             validity: Validity { expires, revoked: Some(revoked.clone()) },
             ..Identity::new(owner.tenant.clone(), Arc::clone(&owner.principal), key.scopes)
         };

@@ -4,7 +4,7 @@ use std::sync::{Arc, RwLock};
 
 use async_trait::async_trait;
 use blake3::Hash;
-use herald_engine::{Caller, Credential, Identity, Validity};
+use herald_engine::{Caller, CredentialKind, Identity, Validity};
 use herald_protocol::{
     Error, locks,
     security::{ApiKeyScheme, HttpScheme, SecurityScheme},
@@ -87,7 +87,7 @@ impl KnownToken {
     fn new(token: &Token) -> Self {
         let revoked = CancellationToken::new();
         let identity = Identity {
-            credential: Credential::Token,
+            credential: CredentialKind::Token,
             agents: token.agents.clone(),
             skills: token.skills.clone(),
             visibility: token.visibility,

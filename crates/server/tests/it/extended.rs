@@ -190,7 +190,7 @@ async fn it_needs_the_credentials_that_the_public_card_declares() {
     let hub = started(config()).await;
     let public = hub.call(Call::get(CARD)).await.json();
     let schemes: Vec<_> = public["securitySchemes"].as_object().unwrap().keys().collect();
-    assert_eq!(schemes, ["bearer"]);
+    assert_eq!(schemes, ["apiKey", "bearer"]);
     for call in requests("shop") {
         for call in [
             call.clone(),
@@ -289,8 +289,10 @@ async fn a_skill_with_scopes_declares_and_enforces_them() {
     let card = hub.call(Call::get(CARD)).await.json();
     assert!(card["skills"][0].get("securityRequirements").is_none());
     let needed = &card["skills"][1]["securityRequirements"];
-    assert_eq!(*needed, json!([{ "schemes": { "bearer": { "list": ["admin"] } } }]));
-    assert_eq!(card["skills"][1]["security"], json!([{ "bearer": ["admin"] }]));
+    let by = |scheme: &str| json!({ "schemes": { scheme: { "list": ["admin"] } } });
+    assert_eq!(*needed, json!([by("bearer"), by("apiKey")]));
+    let security = json!([{ "bearer": ["admin"] }, { "apiKey": ["admin"] }]);
+    assert_eq!(card["skills"][1]["security"], security);
     let mut audit = message("hello");
     audit["message"]["metadata"] = json!({ "skill": "audit" });
     let refused = hub.call(as_("bob", Call::rpc("SendMessage", &audit))).await;
