@@ -2,7 +2,7 @@
 //! plain data for the server and for clients. No I/O, no async.
 //!
 //! [`routes`] is the one table. The server dispatches by it, a client builds its requests with it, and
-//! the OpenAPI document ([`openapi`]) and `docs/api.md` ([`reference`]) are written from it.
+//! the OpenAPI document ([`openapi`]) and `docs/api.md` ([`mod@reference`]) are written from it.
 
 #![expect(
     clippy::disallowed_methods,

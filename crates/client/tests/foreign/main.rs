@@ -11,6 +11,8 @@
 
 #[path = "../../../server/tests/it/agents.rs"]
 mod agents;
+#[path = "../../../server/tests/it/canary.rs"]
+mod canary;
 #[path = "../it/fake.rs"]
 mod fake;
 #[path = "../it/hub.rs"]
