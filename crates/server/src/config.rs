@@ -31,8 +31,10 @@ pub struct Config {
     /// The accepted tokens. API keys of the store are accepted too.
     pub tokens: Vec<Token>,
     /// True if credentials are required although none are configured. They are also required if there are
-    /// tokens or other authenticators, and, unless `open_to_network` is set, if the store has API keys.
+    /// tokens or other authenticators, and, unless `keys_optional` is set, if the store has API keys.
     pub required: bool,
+    /// True if API keys of the store do not make credentials required.
+    pub keys_optional: bool,
     /// True if the server may listen beyond loopback without credentials.
     pub open_to_network: bool,
     /// The tasks that callers see whose API key does not say.
@@ -230,6 +232,7 @@ impl Default for Config {
             grpc_reflection: false,
             tokens: Vec::new(),
             required: false,
+            keys_optional: false,
             open_to_network: false,
             visibility: Visibility::default(),
             metrics: MetricsAccess::default(),

@@ -156,6 +156,7 @@ impl ServerSettings {
             grpc_reflection: config.grpc.reflection,
             tokens: auth.tokens.clone(),
             required: auth.required,
+            keys_optional: auth.keys_optional,
             open_to_network: auth.open,
             visibility: auth.visibility,
             metrics,

@@ -30,7 +30,7 @@ pub(crate) struct Chain {
     /// because its last key was revoked.
     required: AtomicBool,
     /// True if keys of the store do not make credentials required.
-    optional: bool,
+    keys_optional: bool,
     other_schemes: Vec<Scheme>,
     authorization_servers: Vec<String>,
     /// The caller without credentials.
@@ -48,7 +48,7 @@ impl Chain {
             tokens: Tokens::new(&config.tokens),
             keys,
             required: AtomicBool::new(required),
-            optional: config.open_to_network,
+            keys_optional: config.keys_optional,
             other_schemes: others.iter().flat_map(|one| one.schemes()).collect(),
             authorization_servers: others
                 .iter()
@@ -69,7 +69,7 @@ impl Chain {
         if self.required.load(Ordering::Relaxed) {
             return false;
         }
-        let open = self.optional || !self.keys.exist();
+        let open = self.keys_optional || !self.keys.exist();
         if !open {
             self.required.store(true, Ordering::Relaxed);
         }

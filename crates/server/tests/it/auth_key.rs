@@ -133,7 +133,7 @@ async fn the_first_key_closes_an_open_server_and_its_revocation_does_not_open_it
 
 #[tokio::test]
 async fn keys_are_optional_if_the_configuration_says_so() {
-    let keyed = Keyed::start(Config { open_to_network: true, ..Config::default() }).await;
+    let keyed = Keyed::start(Config { keys_optional: true, ..Config::default() }).await;
     let (secret, _) = keyed.create(|key| key.scopes = Scopes::READ).await;
     let open = || Call::rpc("SendMessage", &message("hello"));
     assert_eq!(keyed.hub.call(open()).await.status(), 200);
@@ -141,6 +141,16 @@ async fn keys_are_optional_if_the_configuration_says_so() {
     // A key counts: with its own rights, and not at all if it is unknown.
     assert_eq!(keyed.send(secret.reveal()).await.status(), 403);
     assert_eq!(keyed.send(ApiKeySecret::generate().reveal()).await.status(), 401);
+}
+
+#[tokio::test]
+async fn a_server_that_is_open_to_the_network_closes_with_the_first_key() {
+    let keyed = Keyed::start(Config { open_to_network: true, ..Config::default() }).await;
+    let open = || Call::rpc("SendMessage", &message("hello"));
+    assert_eq!(keyed.hub.call(open()).await.status(), 200);
+    let (secret, _) = keyed.create(|_| {}).await;
+    keyed.eventually(secret.reveal(), 200).await;
+    assert_eq!(keyed.hub.call(open()).await.status(), 401);
 }
 
 #[tokio::test]

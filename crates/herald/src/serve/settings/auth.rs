@@ -11,7 +11,8 @@ use herald_server::{
 };
 
 use crate::serve::config::{
-    CertificateNameKey, ConfigError, FileConfig, JwtSection, ScopeKey, TenantFromKey, VisibilityKey,
+    CertificateNameKey, ClientAuthKey, ConfigError, FileConfig, JwtSection, ScopeKey,
+    TenantFromKey, VisibilityKey,
 };
 
 /// The callers of a server by its configuration.
@@ -22,7 +23,9 @@ pub(crate) struct AuthSettings {
     pub(crate) certificates: Option<CertificateSettings>,
     /// True if credentials are required although only API keys of the store can be used.
     pub(crate) required: bool,
-    /// True if calls without credentials are accepted, on any address.
+    /// True if calls without credentials are accepted although the store has API keys.
+    pub(crate) keys_optional: bool,
+    /// True if the server may listen on any address without credentials.
     pub(crate) open: bool,
     /// True if the server must not start unless the store has API keys.
     pub(crate) needs_keys: bool,
@@ -38,6 +41,7 @@ impl AuthSettings {
             jwt: Vec::new(),
             certificates: None,
             required: false,
+            keys_optional: true,
             open: true,
             needs_keys: false,
             visibility: Visibility::default(),
@@ -65,6 +69,7 @@ impl AuthSettings {
             jwt: issuers(config)?,
             certificates,
             required: auth.required == Some(true) || needs_keys,
+            keys_optional: auth.required == Some(false),
             open: auth.required == Some(false) || (unprotected && lenient),
             needs_keys,
             visibility: auth.visibility.into(),
@@ -168,6 +173,16 @@ fn issuer(
 
 fn certificates(config: &FileConfig) -> Result<Option<CertificateSettings>, ConfigError> {
     let asks = config.server.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    if !asks && let Some(tls) = &config.server.tls {
+        let given = [
+            ("client_auth", tls.client_auth == ClientAuthKey::Required),
+            ("client_crl", tls.client_crl.is_some()),
+        ];
+        if let Some((key, _)) = given.into_iter().find(|(_, given)| *given) {
+            let said = format!("{key} needs client_ca, the authorities of client certificates");
+            return Err(config.source.fault_at(&format!("server.tls.{key}"), said));
+        }
+    }
     let Some(section) = &config.auth.certificates else {
         if asks {
             let said = "client_ca needs [auth.certificates], which says who the holders of the \
@@ -225,4 +240,22 @@ fn scopes(keys: Option<&[ScopeKey]>) -> Scopes {
 
 fn agents(names: Option<&[String]>) -> Option<Vec<AgentName>> {
     names.map(|names| names.iter().map(|name| AgentName::new(name.as_str())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::serve::config::ConfigText;
+
+    use super::*;
+
+    #[test]
+    fn settings_of_client_certificates_need_their_authorities() {
+        for key in ["client_auth = \"required\"", "client_crl = \"crl.pem\""] {
+            let text = format!("[server.tls]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\n{key}\n");
+            let config = FileConfig::parse(ConfigText::new("herald.toml", text)).unwrap();
+            let refused = certificates(&config).unwrap_err().to_string();
+            assert!(refused.contains("needs client_ca"), "{refused}");
+            assert!(refused.contains(":4"), "{refused}");
+        }
+    }
 }
