@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use herald_protocol::{AgentName, Error, ErrorKind, Metadata, Operation, TaskId, TenantId};
+use herald_protocol::{AgentName, Error, ErrorKind, Json, Metadata, Operation, TaskId, TenantId};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -322,6 +322,11 @@ impl Caller {
             return Ok(());
         }
         let named: Option<String> = metadata.and_then(|metadata| metadata.get("skill"));
+        if named.is_none()
+            && metadata.is_some_and(|metadata| metadata.get::<Json>("skill").is_some())
+        {
+            return Err(Error::field("message.metadata.skill", "must be a string"));
+        }
         if let Some(skills) = skills
             && !named.as_ref().is_some_and(|named| skills.contains(named))
         {

@@ -79,7 +79,8 @@ impl Engine {
                 let wish = Wish::of(&send);
                 let accepted = Box::pin(accept(core, caller, route, send, operation)).await?;
                 drop(reservation);
-                accepted.outcome(core, wish).await.map(Reply::Sent)
+                let validity = &caller.identity().validity;
+                validity.within(accepted.outcome(core, wish)).await.map(Reply::Sent)
             }
             Request::SendStreamingMessage(send) => {
                 let wish = Wish::of(&send);

@@ -7,6 +7,7 @@
 #[path = "../../../server/tests/it/agents.rs"]
 mod agents;
 #[path = "../../../server/tests/it/canary.rs"]
+#[expect(dead_code, reason = "the tests of the server use the rest")]
 mod canary;
 mod fake;
 mod hub;

@@ -16,6 +16,7 @@ mod auth;
 mod authority;
 // The same canaries that the server is tested with.
 #[path = "../../../server/tests/it/canary.rs"]
+#[expect(dead_code, reason = "the tests of the server use the rest")]
 mod canary;
 mod http;
 #[expect(dead_code, reason = "the other test binary uses the rest of it")]

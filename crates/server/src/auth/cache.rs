@@ -48,12 +48,16 @@ impl<V: Clone> RecentCache<V> {
 
     /// Adds or replaces an entry.
     pub(crate) fn insert(&self, hash: CredentialHash, value: V) {
+        locks::write(&self.generations).insert(hash, value, self.limit);
+    }
+
+    /// The entry of a credential; `value`, if there is none yet.
+    pub(crate) fn get_or_insert(&self, hash: CredentialHash, value: V) -> V {
         let mut generations = locks::write(&self.generations);
-        generations.older.remove(&hash);
-        if generations.newer.len() >= self.limit && !generations.newer.contains_key(&hash) {
-            generations.older = std::mem::take(&mut generations.newer);
-        }
-        generations.newer.insert(hash, value);
+        let found = generations.newer.get(&hash).or_else(|| generations.older.get(&hash)).cloned();
+        let value = found.unwrap_or(value);
+        generations.insert(hash, value.clone(), self.limit);
+        value
     }
 
     /// All entries.
@@ -74,6 +78,16 @@ impl<V: Clone> RecentCache<V> {
         let mut generations = locks::write(&self.generations);
         generations.newer.remove(hash);
         generations.older.remove(hash);
+    }
+}
+
+impl<V> Generations<V> {
+    fn insert(&mut self, hash: CredentialHash, value: V, limit: usize) {
+        self.older.remove(&hash);
+        if self.newer.len() >= limit && !self.newer.contains_key(&hash) {
+            self.older = std::mem::take(&mut self.newer);
+        }
+        self.newer.insert(hash, value);
     }
 }
 
@@ -98,5 +112,15 @@ mod tests {
         assert_eq!(cache.get(&hash(0)), None);
         cache.remove(&hash(255));
         assert_eq!(cache.get(&hash(255)), None);
+    }
+
+    #[test]
+    fn the_first_of_two_entries_stays() {
+        let cache = RecentCache::new(1);
+        assert_eq!(cache.get_or_insert(hash(1), "first"), "first");
+        assert_eq!(cache.get_or_insert(hash(1), "second"), "first");
+        cache.insert(hash(2), "another");
+        assert_eq!(cache.get_or_insert(hash(1), "third"), "first", "in the older generation");
+        assert_eq!(cache.get(&hash(1)), Some("first"));
     }
 }

@@ -165,8 +165,8 @@ impl ApiKeys {
             return Err(unknown());
         };
         let known = Arc::new(KnownKey::new(&key, self.engine.now(), self.visibility));
-        self.known.insert(hash, Arc::clone(&known));
-        Ok(known)
+        // Lookups that run at once must share one entry: a revocation ends the callers of that entry.
+        Ok(self.known.get_or_insert(hash, known))
     }
 
     /// Records the use of a key, now and then.

@@ -22,7 +22,7 @@ pub(crate) fn secret(name: &str) -> String {
 }
 
 /// The first secret in a text, with the text around it.
-fn leak(text: &str) -> Option<&str> {
+pub(crate) fn leak(text: &str) -> Option<&str> {
     let at = [MARK].iter().chain(&ENCODED).find_map(|mark| text.find(mark))?;
     let from = text.floor_char_boundary(at.saturating_sub(300));
     Some(&text[from..text.ceil_char_boundary(at + 100)])
@@ -88,35 +88,4 @@ impl io::Write for Watcher {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-#[test]
-fn a_secret_is_recognised_in_every_encoding() {
-    for text in [
-        "Bearer canary-7c5e-key",
-        r#"{"header":"canary-7c5e\/key"}"#,
-        "/?key=canary-7c5e%2Fkey",
-        // In base64, behind zero, one and two other bytes.
-        "Y2FuYXJ5LTdjNWUta2V5",
-        "YWNhbmFyeS03YzVlLWtleQ==",
-        "YWJjYW5hcnktN2M1ZS1rZXk=",
-    ] {
-        assert!(leak(text).is_some(), "{text}");
-    }
-    assert_eq!(leak("canary-7c5 and a canary"), None);
-}
-
-#[test]
-#[should_panic(expected = "a secret is in the response: Bearer canary-7c5e-key")]
-fn a_secret_in_an_output_fails_the_test() {
-    scan("the response", format!("Bearer {}", secret("key")));
-}
-
-#[test]
-fn a_logged_secret_is_noticed() {
-    watch_log();
-    tracing::trace!(target: "herald_server", key = secret("key"), "a line");
-    let found = std::panic::catch_unwind(check_log).unwrap_err();
-    let found = found.downcast_ref::<String>().unwrap();
-    assert!(found.contains("a_logged_secret_is_noticed") && found.contains("a line"), "{found}");
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "json! is how tests write what they send")]
 
 mod agents;
+mod canaries;
 mod canary;
 mod client;
 mod hub;
