@@ -55,7 +55,7 @@ struct Flooded {
     elapsed_s: f64,
 }
 
-/// What the others saw during a flood.
+/// Measurements of the other callers during a flood.
 struct Seen {
     p99_ms: f64,
     errors: u64,

@@ -21,7 +21,7 @@ const STREAMS: u64 = 1000;
 /// Chunks of each stream, as the load generator asks for them. Each is one frame and one write.
 const CHUNKS: u64 = 200;
 
-/// What one frame and one live task cost.
+/// Costs of one frame and of one live task.
 struct Cost {
     cpu_us: f64,
     memory_kb: f64,

@@ -24,7 +24,7 @@ pub(crate) struct CallReply {
     permit: Option<StreamPermit>,
 }
 
-/// What the engine needs of a call beside the request.
+/// A call that passed the checks of the server, without its request.
 struct AdmittedCall<'a> {
     caller: &'a Caller,
     route: AgentRoute,
