@@ -59,6 +59,8 @@ const ENGINE: &[&str] = &[
     "agents::profile",
     "turns::turn",
     "agents::error",
+    "webhooks",
+    "webhooks::sender",
     "settings",
     "observer",
     "token",

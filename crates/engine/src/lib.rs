@@ -35,6 +35,7 @@ mod token;
 pub mod trace;
 mod turns;
 mod wakers;
+pub mod webhooks;
 
 pub use agents::{
     error::AgentError,
