@@ -62,7 +62,7 @@ pub use read::{
     feed::{Feed, FeedItem},
     subscription::{Item, Subscription},
 };
-pub use settings::Settings;
+pub use settings::{Settings, WebhookSettings};
 pub use turns::{
     recovery::QueuedTasks,
     turn::{self, Stop, Turn},

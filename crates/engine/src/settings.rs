@@ -47,6 +47,19 @@ pub struct Settings {
     /// The ratio of new traces that are sampled, from 0 to 1. `None` turns tracing off: the engine
     /// makes no spans, and agents get the trace context that the caller sent.
     pub trace: Option<f64>,
+    /// Limits and retries of webhooks.
+    pub webhooks: WebhookSettings,
+}
+
+/// Settings of webhooks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookSettings {
+    /// The pauses between the attempts at one delivery. After the last attempt the webhook is parked.
+    pub retry: Vec<Duration>,
+    /// The maximum number of webhooks of one task.
+    pub per_task: usize,
+    /// The maximum number of webhooks of one tenant.
+    pub per_tenant: u64,
 }
 
 impl Default for Settings {
@@ -68,6 +81,27 @@ impl Default for Settings {
             commit_wait: Duration::from_secs(10),
             sweep_every: Duration::from_secs(30),
             trace: None,
+            webhooks: WebhookSettings::default(),
+        }
+    }
+}
+
+impl Default for WebhookSettings {
+    fn default() -> Self {
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        Self {
+            retry: vec![
+                Duration::from_secs(5),
+                Duration::from_secs(30),
+                minutes(2),
+                minutes(15),
+                minutes(60),
+                minutes(6 * 60),
+                minutes(24 * 60),
+                minutes(24 * 60),
+            ],
+            per_task: 10,
+            per_tenant: 100_000,
         }
     }
 }
