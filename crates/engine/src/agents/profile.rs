@@ -71,6 +71,8 @@ pub struct Profile {
     pub extensions: Vec<Extension>,
     /// True if callers may follow its tasks as streams.
     pub streaming: bool,
+    /// True if callers may register webhooks for its tasks.
+    pub push: bool,
     /// True if it waits for answers within its turn. A caller with a protocol version before 1.0 then
     /// keeps its stream during the wait, because its answer does not open a new one.
     pub waits: bool,
@@ -182,6 +184,7 @@ impl Profile {
             output_modes: vec!["text/plain".to_owned()],
             extensions: Vec::new(),
             streaming: true,
+            push: true,
             waits: false,
             recovery: Recovery::Fail,
             concurrency: 1024,

@@ -486,6 +486,7 @@ fn build(
     }
     card::describe(&mut profile, &mut common)?;
     profile.streaming = common.streaming.unwrap_or(profile.streaming);
+    profile.push = common.push.unwrap_or(profile.push);
     profile.concurrency = common.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
     profile.serial = common.serial.unwrap_or(profile.serial);
     // The idle timeout of a model begins with its first token, and the agent enforces it.

@@ -68,6 +68,8 @@ pub(crate) struct CommonSection {
     pub(crate) default: bool,
     /// False to refuse streams of its tasks.
     pub(crate) streaming: Option<bool>,
+    /// False to refuse webhooks for its tasks.
+    pub(crate) push: Option<bool>,
     /// The number of turns that run at once.
     pub(crate) concurrency: Option<NonZeroUsize>,
     /// True to run the turns of one conversation one after the other.

@@ -86,6 +86,8 @@ pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
         AgentSection::new(preset.name(), KindSection::Coding(preset, program, coding));
     section.common.timeout = milliseconds("AGENT_TIMEOUT_MS")?;
     section.common.idle_timeout = milliseconds("AGENT_IDLE_EXIT_MS")?;
+    // The card of coding-agent-a2a declares that it has none.
+    section.common.push = Some(false);
     Ok(Some(section))
 }
 
