@@ -1,26 +1,13 @@
 //! Herald's own interface, `/api`.
 
-use herald_engine::{Scopes, Visibility};
-use herald_protocol::TenantId;
-use herald_server::{Config, Token};
+use herald_engine::Scopes;
+use herald_server::Config;
 use serde_json::{Value, json};
 
 use crate::{
     client::{Answer, Call, message},
-    hub::Hub,
+    hub::{Hub, token},
 };
-
-fn token(secret: &str, tenant: &str, principal: &str, scopes: Scopes) -> Token {
-    Token {
-        secret: secret.to_owned(),
-        tenant: TenantId::from(tenant),
-        principal: principal.to_owned(),
-        scopes,
-        agents: None,
-        skills: None,
-        visibility: Visibility::Owner,
-    }
-}
 
 async fn guarded() -> Hub {
     let tokens = vec![

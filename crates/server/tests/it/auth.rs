@@ -1,20 +1,14 @@
 //! Credentials and tenants.
 
 use herald_engine::Scopes;
-use herald_protocol::TenantId;
 use herald_server::{CardInterface, Config, Server, ServerBuildError, Token};
 use serde_json::{Value, json};
 
 use crate::{
     agents::Script,
     client::{Answer, Call, message, old_message},
-    hub::{Hub, engine},
+    hub::{Hub, engine, token},
 };
-
-fn token(secret: &str, tenant: &str, principal: &str, scopes: Scopes) -> Token {
-    let (secret, principal) = (secret.into(), principal.into());
-    Token { secret, tenant: TenantId::from(tenant), principal, scopes, ..Token::default() }
-}
 
 async fn guarded() -> Hub {
     let tokens = vec![

@@ -2,8 +2,11 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use herald_engine::{Engine, Profile, Settings, agent::Extension, store::sqlite::Sqlite};
-use herald_server::{CardInterface, Config, MetricsAccess, ServeError, Server, ServerBuilder};
+use herald_engine::{Engine, Profile, Scopes, Settings, agent::Extension, store::sqlite::Sqlite};
+use herald_protocol::TenantId;
+use herald_server::{
+    CardInterface, Config, MetricsAccess, ServeError, Server, ServerBuilder, Token,
+};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tokio_util::task::TaskTracker;
 
@@ -24,6 +27,12 @@ pub(crate) struct Hub {
     pub(crate) script: Script,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<Result<(), ServeError>>,
+}
+
+/// A token that allows every agent and shows the caller's own tasks.
+pub(crate) fn token(secret: &str, tenant: &str, principal: &str, scopes: Scopes) -> Token {
+    let (secret, principal) = (secret.into(), principal.into());
+    Token { secret, tenant: TenantId::from(tenant), principal, scopes, ..Token::default() }
 }
 
 /// An engine with a default agent and a few others.

@@ -8,8 +8,8 @@ mod outcome;
 mod probe;
 
 use herald_api::{ApiRoute, ApiScope};
-use herald_engine::{Scopes, Visibility};
-use herald_protocol::{Dialect, ErrorKind, Operation, TenantId};
+use herald_engine::Scopes;
+use herald_protocol::{Dialect, ErrorKind, Operation};
 use herald_server::{Config, Token};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use self::{
 };
 use crate::{
     client::{Call, message},
-    hub::{Hub, SOON},
+    hub::{Hub, SOON, token},
 };
 
 /// A text in the victim's task that nobody else may see.
@@ -36,18 +36,6 @@ fn without(scope: &str) -> Scopes {
         .iter()
         .filter(|name| **name != scope)
         .fold(Scopes::NONE, |scopes, name| scopes.with(name.parse().unwrap()))
-}
-
-fn token(secret: &str, tenant: &str, principal: &str, scopes: Scopes) -> Token {
-    Token {
-        secret: secret.to_owned(),
-        tenant: TenantId::from(tenant),
-        principal: principal.to_owned(),
-        scopes,
-        agents: None,
-        skills: None,
-        visibility: Visibility::Owner,
-    }
 }
 
 /// A server with the victim, an administrator, and callers without rights.
