@@ -144,6 +144,22 @@ async fn keys_are_optional_if_the_configuration_says_so() {
 }
 
 #[tokio::test]
+async fn a_send_that_waits_ends_with_its_key() {
+    let keyed = Keyed::start(Config { required: true, ..Config::default() }).await;
+    let (secret, key) = keyed.create(|_| {}).await;
+    let mut client = keyed.hub.client().await;
+    let waiting = with(secret.reveal(), Call::rpc("SendMessage", &message("wait")));
+    let (answer, ()) = tokio::join!(client.call(waiting), async {
+        // The task exists once the message is stored, and the send waits for its end.
+        while keyed.hub.engine.at_work().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        keyed.revoke(&key).await;
+    });
+    assert_eq!(answer.status(), 401, "{}", answer.text());
+}
+
+#[tokio::test]
 async fn a_server_that_is_open_to_the_network_closes_with_the_first_key() {
     let keyed = Keyed::start(Config { open_to_network: true, ..Config::default() }).await;
     let open = || Call::rpc("SendMessage", &message("hello"));

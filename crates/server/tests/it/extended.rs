@@ -295,6 +295,10 @@ async fn a_skill_with_scopes_declares_and_enforces_them() {
     assert_eq!(card["skills"][1]["security"], security);
     let mut audit = message("hello");
     audit["message"]["metadata"] = json!({ "skill": "audit" });
+    let mut list = audit.clone();
+    list["message"]["metadata"]["skill"] = json!(["audit"]);
+    let malformed = hub.call(as_("bob", Call::rpc("SendMessage", &list))).await;
+    assert_eq!(malformed.error().0, -32602, "a skill that is not a string names no skill");
     let refused = hub.call(as_("bob", Call::rpc("SendMessage", &audit))).await;
     assert_eq!(refused.status(), 403, "{}", refused.text());
     let sent = hub.call(as_("alice", Call::rpc("SendMessage", &audit))).await;
