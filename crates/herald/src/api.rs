@@ -106,7 +106,11 @@ impl Api {
         C: ApiCall,
         C::Reply: DeserializeOwned,
     {
-        self.server.call::<C>(parameters, query, body).await
+        let response = self.server.send(request::<C>(parameters, query, body), C::ROUTE).await?;
+        if !response.status.is_success() {
+            return Err(explain::refusal(&self.server, C::ROUTE, &response));
+        }
+        serde_json::from_slice(&response.body).map_err(|fault| self.server.unread(&fault))
     }
 
     /// The address of the server, or its directory.
@@ -116,23 +120,6 @@ impl Api {
 }
 
 impl Carrier {
-    async fn call<C>(
-        &self,
-        parameters: &[&str],
-        query: &C::Query,
-        body: &C::Body,
-    ) -> Result<C::Reply, CliError>
-    where
-        C: ApiCall,
-        C::Reply: DeserializeOwned,
-    {
-        let response = self.send(request::<C>(parameters, query, body), C::ROUTE).await?;
-        if !response.status.is_success() {
-            return Err(explain::refusal(self, C::ROUTE, &response));
-        }
-        serde_json::from_slice(&response.body).map_err(|fault| self.unread(&fault))
-    }
-
     async fn send(
         &self,
         request: Request<Bytes>,
