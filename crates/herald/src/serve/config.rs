@@ -20,7 +20,6 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
-use herald_engine::{Scopes, Visibility};
 use herald_protocol::Version;
 use schemars::{JsonSchema, Schema};
 use serde::{
@@ -40,7 +39,8 @@ pub(crate) use agent::{
     UpstreamTlsSection,
 };
 pub(crate) use auth::{
-    CertificateNameKey, CertificatesSection, ClientAuthKey, JwtSection, TenantFromKey,
+    AuthSection, CertificateNameKey, ClientAuthKey, JwtSection, ScopeKey, TenantFromKey,
+    VisibilityKey,
 };
 pub(crate) use error::{ConfigError, ConfigTable, ConfigText};
 pub(crate) use kind::{AgentKind, KeyError};
@@ -222,64 +222,6 @@ pub(crate) enum RepeatedCancel {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct AuthSection {
-    /// `false` accepts calls without credentials, also off loopback.
-    pub(crate) required: Option<bool>,
-    /// The tasks that callers see.
-    pub(crate) visibility: VisibilityKey,
-    pub(crate) tokens: Vec<TokenSection>,
-    /// The issuers of JSON web tokens, one or several.
-    #[serde(deserialize_with = "auth::one_or_many")]
-    #[schemars(schema_with = "auth::one_or_many_schema::<JwtSection>")]
-    pub(crate) jwt: Vec<JwtSection>,
-    pub(crate) certificates: Option<CertificatesSection>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TokenSection {
-    pub(crate) token: SecretValue,
-    pub(crate) tenant: String,
-    pub(crate) principal: String,
-    /// The operations that the token allows; by default those of an ordinary caller.
-    #[serde(default)]
-    pub(crate) scopes: Option<Vec<ScopeKey>>,
-    /// The agents that the token allows; by default all.
-    #[serde(default)]
-    pub(crate) agents: Option<Vec<String>>,
-    /// The skills that the token allows; by default all.
-    #[serde(default)]
-    pub(crate) skills: Option<Vec<String>>,
-    /// The tasks that the caller sees, in place of `[auth] visibility`.
-    #[serde(default)]
-    pub(crate) visibility: Option<VisibilityKey>,
-}
-
-/// A scope, by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ScopeKey {
-    Send,
-    Read,
-    Cancel,
-    Push,
-    Register,
-    Work,
-    Inspect,
-    Admin,
-}
-
-/// The tasks that a caller sees: its own, or those of its tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum VisibilityKey {
-    #[default]
-    Owner,
-    Tenant,
-}
-
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
 pub(crate) struct TraceSection {
     /// The collector that spans are sent to.
     pub(crate) otlp: Option<String>,
@@ -405,30 +347,6 @@ fn interfaces<'de, D: Deserializer<'de>>(
         return Err(de::Error::custom("a card must list at least one interface"));
     }
     Ok(Some(interfaces))
-}
-
-impl From<ScopeKey> for Scopes {
-    fn from(key: ScopeKey) -> Self {
-        match key {
-            ScopeKey::Send => Self::SEND,
-            ScopeKey::Read => Self::READ,
-            ScopeKey::Cancel => Self::CANCEL,
-            ScopeKey::Push => Self::PUSH,
-            ScopeKey::Register => Self::REGISTER,
-            ScopeKey::Work => Self::WORK,
-            ScopeKey::Inspect => Self::INSPECT,
-            ScopeKey::Admin => Self::ADMIN,
-        }
-    }
-}
-
-impl From<VisibilityKey> for Visibility {
-    fn from(key: VisibilityKey) -> Self {
-        match key {
-            VisibilityKey::Owner => Self::Owner,
-            VisibilityKey::Tenant => Self::Tenant,
-        }
-    }
 }
 
 impl SecretValue {

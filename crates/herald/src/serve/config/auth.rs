@@ -1,14 +1,73 @@
-//! Sections of `[auth]` for tokens of identity providers and for client certificates.
+//! `[auth]`: tokens, identity providers, client certificates, scopes and visibility.
 
 use std::{fmt, marker::PhantomData, path::PathBuf};
 
+use herald_engine::{Scopes, Visibility};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
     de::{self, value::MapAccessDeserializer, value::SeqAccessDeserializer},
 };
 
-use super::{ScopeKey, TimeSpan, VisibilityKey};
+use super::{SecretValue, TimeSpan};
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AuthSection {
+    /// `false` accepts calls without credentials, also off loopback.
+    pub(crate) required: Option<bool>,
+    /// The tasks that callers see.
+    pub(crate) visibility: VisibilityKey,
+    pub(crate) tokens: Vec<TokenSection>,
+    /// The issuers of JSON web tokens, one or several.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(schema_with = "one_or_many_schema::<JwtSection>")]
+    pub(crate) jwt: Vec<JwtSection>,
+    pub(crate) certificates: Option<CertificatesSection>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenSection {
+    pub(crate) token: SecretValue,
+    pub(crate) tenant: String,
+    pub(crate) principal: String,
+    /// The operations that the token allows; by default those of an ordinary caller.
+    #[serde(default)]
+    pub(crate) scopes: Option<Vec<ScopeKey>>,
+    /// The agents that the token allows; by default all.
+    #[serde(default)]
+    pub(crate) agents: Option<Vec<String>>,
+    /// The skills that the token allows; by default all.
+    #[serde(default)]
+    pub(crate) skills: Option<Vec<String>>,
+    /// The tasks that the caller sees, in place of `[auth] visibility`.
+    #[serde(default)]
+    pub(crate) visibility: Option<VisibilityKey>,
+}
+
+/// A scope, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ScopeKey {
+    Send,
+    Read,
+    Cancel,
+    Push,
+    Register,
+    Work,
+    Inspect,
+    Admin,
+}
+
+/// The tasks that a caller sees: its own, or those of its tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum VisibilityKey {
+    #[default]
+    Owner,
+    Tenant,
+}
 
 /// An issuer of JSON web tokens.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -126,6 +185,30 @@ pub(crate) enum ClientAuthKey {
     #[default]
     Optional,
     Required,
+}
+
+impl From<ScopeKey> for Scopes {
+    fn from(key: ScopeKey) -> Self {
+        match key {
+            ScopeKey::Send => Self::SEND,
+            ScopeKey::Read => Self::READ,
+            ScopeKey::Cancel => Self::CANCEL,
+            ScopeKey::Push => Self::PUSH,
+            ScopeKey::Register => Self::REGISTER,
+            ScopeKey::Work => Self::WORK,
+            ScopeKey::Inspect => Self::INSPECT,
+            ScopeKey::Admin => Self::ADMIN,
+        }
+    }
+}
+
+impl From<VisibilityKey> for Visibility {
+    fn from(key: VisibilityKey) -> Self {
+        match key {
+            VisibilityKey::Owner => Self::Owner,
+            VisibilityKey::Tenant => Self::Tenant,
+        }
+    }
 }
 
 /// One value, or a list of values.
