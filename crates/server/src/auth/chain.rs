@@ -108,10 +108,7 @@ impl Chain {
 
     /// The challenges of a refusal, each once.
     pub(crate) fn challenges(&self) -> Vec<HeaderValue> {
-        let mut challenges: Vec<_> =
-            self.schemes().into_iter().filter_map(|scheme| scheme.challenge).collect();
-        challenges.dedup();
-        challenges
+        each_once(self.schemes().into_iter().filter_map(|scheme| scheme.challenge))
     }
 
     /// The caller of a request.
@@ -167,12 +164,7 @@ impl Chain {
     }
 
     fn refusal(&self, headers: &HeaderMap) -> String {
-        let usages = || {
-            let schemes = self.schemes();
-            let mut usages: Vec<_> = schemes.iter().map(|scheme| scheme.usage).collect();
-            usages.dedup();
-            usages.join(" or ")
-        };
+        let usages = || each_once(self.schemes().iter().map(|scheme| scheme.usage)).join(" or ");
         if bearer(headers).is_some() {
             "the bearer token is unknown".to_owned()
         } else if headers.contains_key(header::AUTHORIZATION) {
@@ -183,4 +175,15 @@ impl Chain {
             format!("credentials are missing: send {}", usages())
         }
     }
+}
+
+/// The items in their order, without repetitions.
+fn each_once<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut once = Vec::new();
+    for item in items {
+        if !once.contains(&item) {
+            once.push(item);
+        }
+    }
+    once
 }
