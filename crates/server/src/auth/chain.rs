@@ -70,8 +70,10 @@ impl Chain {
             return false;
         }
         let open = self.keys_optional || !self.keys.exist();
-        if !open {
-            self.required.store(true, Ordering::Relaxed);
+        if !open && !self.required.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                "the store has API keys: calls without credentials are refused from now on"
+            );
         }
         open
     }
