@@ -55,7 +55,10 @@ where
                 let caller = admit(exchange, route, is_local).await?;
                 let (body, _reservation) = rest::read(exchange, &caller, body).await?;
                 let request = ApiRequest { exchange, caller, parameters, body };
-                Ok(Box::pin(dispatch(route, &request)).await?)
+                let replied = Box::pin(dispatch(route, &request)).await;
+                Ok(replied.inspect_err(|error| {
+                    exchange.record_refusal(Some(&request.caller), error);
+                })?)
             };
             match replied.await {
                 Ok(response) => response,
@@ -86,7 +89,8 @@ async fn admit(exchange: &Exchange<'_>, route: ApiRoute, is_local: bool) -> Resu
     } else {
         caller
     };
-    caller.require(scopes(route.scope()), route.name())?;
+    let allowed = caller.require(scopes(route.scope()), route.name());
+    allowed.inspect_err(|error| exchange.record_refusal(Some(&caller), error))?;
     Ok(caller)
 }
 

@@ -123,7 +123,7 @@ impl Exchange<'_> {
     /// Authenticates the caller by the headers alone.
     pub(crate) async fn caller(&self) -> Result<Caller, Error> {
         let caller = self.shared.auth.caller(self.parts, self.ingress).await;
-        let caller = caller.inspect_err(|error| self.record_refusal(error));
+        let caller = caller.inspect_err(|error| self.record_refusal(None, error));
         let limits = &self.shared.caller_limits;
         let caller = caller.map_err(|error| limits.refused(error, self.ingress.client()))?;
         limits.request(&caller, || self.payer(&caller))?;
@@ -154,17 +154,21 @@ impl Exchange<'_> {
         }
     }
 
-    /// Records refused credentials in the audit log.
-    fn record_refusal(&self, error: &Error) {
-        if error.kind == ErrorKind::Unauthenticated {
-            let credential = self.shared.auth.presented_kind(self.parts).into();
-            let actor = AuditActor { credential, ..AuditActor::default() };
-            self.shared.engine.record_refusal(Act {
-                address: self.ingress.client(),
-                request: Some(self.id.to_string().into()),
-                ..Act::new(actor, "auth.refused").refused(error.message.as_str())
-            });
-        }
+    /// Records refused credentials, and missing permissions of a known caller, in the audit log.
+    pub(crate) fn record_refusal(&self, caller: Option<&Caller>, error: &Error) {
+        let act = match (error.kind, caller) {
+            (ErrorKind::Unauthenticated, _) => {
+                let credential = self.shared.auth.presented_kind(self.parts).into();
+                Act::new(AuditActor { credential, ..AuditActor::default() }, "auth.refused")
+            }
+            (ErrorKind::Forbidden, Some(caller)) => Act::new(caller.actor(), "auth.denied"),
+            (_, _) => return,
+        };
+        self.shared.engine.record_refusal(Act {
+            address: self.ingress.client(),
+            request: Some(self.id.to_string().into()),
+            ..act.refused(error.message.as_str())
+        });
     }
 
     /// The permits of a stream of the caller.

@@ -55,6 +55,7 @@ impl Exchange<'_> {
             let operation = request.operation();
             let named = request.tenant().filter(|tenant| !tenant.is_empty());
             let named = named.map(|tenant| caller.in_tenant(tenant));
+            let authenticated = caller;
             let caller = match &named {
                 Some(named) => named.as_ref().map_err(Error::clone),
                 None => Ok(caller),
@@ -90,6 +91,9 @@ impl Exchange<'_> {
             let replied = replied.map_err(|error| {
                 for_dialect(dialect, operation, self.shared.auth.is_open(), error)
             });
+            if let Err(error) = &replied {
+                self.record_refusal(Some(authenticated), error);
+            }
             self.count(dialect, operation, replied.as_ref().err());
             replied
         }

@@ -233,6 +233,28 @@ async fn a_flood_of_unknown_keys_leaves_known_ones_working() {
     assert_eq!(keyed.store.find_key(&key.id).await.unwrap().unwrap().revoked, None);
 }
 
+#[tokio::test]
+async fn missing_permissions_are_in_the_audit_log() {
+    let keyed = Keyed::start(Config { required: true, ..Config::default() }).await;
+    let (secret, key) = keyed.create(|key| key.scopes = Scopes::READ).await;
+    assert_eq!(keyed.send(secret.reveal()).await.status(), 403);
+    let keys = with(secret.reveal(), Call::get("/api/keys"));
+    assert_eq!(keyed.hub.call(keys).await.status(), 403);
+    let query =
+        AuditQuery { action: Some("auth.denied".into()), limit: 100, ..AuditQuery::default() };
+    let mut records = Vec::new();
+    while records.len() < 2 {
+        records = keyed.store.read_audit(query.clone()).await.unwrap().records;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for record in records {
+        assert_eq!(record.entry.actor.credential_id.as_deref(), Some(&*key.id));
+        assert_eq!(&*record.entry.actor.principal, "ci");
+        let reason = record.entry.refused.unwrap();
+        assert!(reason.contains("do not allow"), "{reason}");
+    }
+}
+
 /// The number of refusals of a record.
 fn count(detail: &str) -> u64 {
     let detail: Option<serde_json::Value> = serde_json::from_str(detail).ok();
