@@ -102,7 +102,7 @@ fn check_directory(directory: &Path, route: ApiRoute) -> Result<(), CliError> {
     };
     Err(CliError::usage(fault).hint(
         "give the directory of `herald serve --data`; a server creates it at its first start, and `herald key \
-         create` takes an empty one too",
+         create` takes an empty one too (mkdir DIR)",
     ))
 }
 

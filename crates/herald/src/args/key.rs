@@ -187,6 +187,9 @@ fn scope(text: &str) -> Result<String, String> {
 
 fn expiry(text: &str) -> Result<Timestamp, String> {
     let now = Clock::system().now();
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("write the unit too, such as {text}d for days or {text}h for hours"));
+    }
     let expires = match duration(text) {
         Ok(length) => after(now, i64::try_from(length.as_millis()).unwrap_or(i64::MAX)),
         Err(_) => text.parse().map_err(|_| {
@@ -239,6 +242,7 @@ mod tests {
         assert!(expiry("2020-01-31T00:00:00Z").unwrap_err().contains("in the past"));
         assert!(expiry("0s").unwrap_err().contains("in the past"));
         assert!(expiry("soon").unwrap_err().contains("90d"));
+        assert!(expiry("90").unwrap_err().contains("90d for days"), "not 90 seconds");
     }
 
     #[test]

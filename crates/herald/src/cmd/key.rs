@@ -57,6 +57,7 @@ async fn create(args: &KeyCreate) -> Result<(), CliError> {
         let created = api.call::<calls::CreateKey>(&[], &Nothing {}, &wanted).await?;
         api.out.show(&created)?;
         note("Note", "the key is shown only now; keep it where only its user can read it");
+        note("Note", "a server with API keys refuses calls without credentials");
         Ok(())
     })
     .await

@@ -84,7 +84,7 @@ pub(crate) fn no_credentials(ip: IpAddr) -> anyhow::Error {
          Export HERALD_TOKEN, a secret of your choice, and add it to herald.toml:\n\n  \
          [auth]\n  \
          tokens = [{{ token = \"env:HERALD_TOKEN\", tenant = \"acme\", principal = \"ci\" }}]\n\n\
-         or create an API key with `herald key create`, \
+         or create an API key with `herald key create --principal NAME --data DIR` (DIR must exist), \
          or, to accept calls without credentials, set `required = false` under [auth]."
     )
 }
