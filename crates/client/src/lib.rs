@@ -46,6 +46,7 @@
 //   credential   credentials and their places
 //   oauth        tokens
 //   wire_tap     --debug
+//   webhook      verification of webhooks, for receivers
 //   discover     agent cards
 //   signature    their signatures
 //   transport    bindings
@@ -76,6 +77,7 @@ mod settings;
 mod signature;
 mod tls;
 mod transport;
+mod webhook;
 mod wire_tap;
 
 pub use builder::ClientBuilder;
@@ -99,6 +101,7 @@ pub use proof::Secret;
 pub use secrets::Secrets;
 pub use signature::CardKeys;
 pub use transport::StdioProgram;
+pub use webhook::{VerifiedWebhook, WebhookError, WebhookProof, WebhookVerifier};
 pub use wire_tap::WireTap;
 
 /// The page about embedding, whose example is a test.

@@ -29,3 +29,4 @@ mod stdio;
 mod streams;
 mod tls;
 mod v01;
+mod webhooks;
