@@ -112,8 +112,7 @@ struct IndexedColumns {
     phase: Phase,
 }
 
-/// The result of a job: an answer, a refusal of this job refuse_unreadable, or a fault that rolls back the
-/// whole batch.
+/// The result of a job: an answer, a refusal of this job alone, or a fault that rolls back the whole batch.
 pub(super) type JobResult<T> = Result<Result<T, StoreError>, Fault>;
 
 /// Turns unreadable data of one task into a refusal of its append, so that the other writes of the
