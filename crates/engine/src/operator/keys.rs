@@ -1,6 +1,6 @@
 //! API keys of operators: create, list, revoke. All need `admin`.
 
-use herald_protocol::{AgentName, Error, ErrorKind, Timestamp};
+use herald_protocol::{AgentName, Error, Timestamp};
 
 use crate::{
     caller::{Scopes, Visibility},
@@ -60,26 +60,49 @@ impl NewApiKey {
     }
 
     fn check(&self, now: Timestamp) -> Result<(), Error> {
-        if self.owner.principal.is_empty() {
+        let (tenant, principal) = (self.owner.tenant.as_str(), &*self.owner.principal);
+        if principal.is_empty() {
             return Err(Error::field("principal", "must not be empty"));
         }
-        let names = self.skills.iter().flatten().map(String::as_str);
-        let names = names.chain(self.agents.iter().flatten().map(AgentName::as_str));
-        let names = names.chain([&*self.owner.principal, self.owner.tenant.as_str(), &*self.label]);
-        if names.into_iter().any(|name| name.len() > MAX_NAME_BYTES || name.contains('\0')) {
-            let text = format!("names have at most {MAX_NAME_BYTES} bytes");
-            return Err(Error::new(ErrorKind::InvalidParams, text));
+        let texts = [("tenant", tenant), ("principal", principal), ("label", &*self.label)];
+        for (field, text) in texts {
+            check_text(field, text)?;
         }
-        let lists = [self.agents.as_ref().map(Vec::len), self.skills.as_ref().map(Vec::len)];
-        if lists.into_iter().flatten().any(|names| names > MAX_NAMES) {
-            let text = format!("a key names at most {MAX_NAMES} agents and skills");
-            return Err(Error::new(ErrorKind::InvalidParams, text));
+        let agents: Vec<_> = self.agents.iter().flatten().map(AgentName::as_str).collect();
+        let skills: Vec<_> = self.skills.iter().flatten().map(String::as_str).collect();
+        for (field, names) in [("agents", agents), ("skills", skills)] {
+            if names.len() > MAX_NAMES {
+                return Err(Error::field(field, format!("must have at most {MAX_NAMES} names")));
+            }
+            for name in names {
+                if name.is_empty() {
+                    return Err(Error::field(field, "must not have an empty name"));
+                }
+                check_text(field, name)?;
+            }
         }
         if self.expires.is_some_and(|expires| expires <= now) {
             return Err(Error::field("expires", "must be in the future"));
         }
         Ok(())
     }
+}
+
+/// Refuses a text that is too long, or that could change the lines of a terminal or of a log.
+fn check_text(field: &str, text: &str) -> Result<(), Error> {
+    if text.len() > MAX_NAME_BYTES {
+        return Err(Error::field(field, format!("must have at most {MAX_NAME_BYTES} bytes")));
+    }
+    if text.contains(is_unprintable) {
+        return Err(Error::field(field, "must not have control characters"));
+    }
+    Ok(())
+}
+
+/// True for control characters, and for characters that reorder or hide the text around them.
+fn is_unprintable(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 impl Operator<'_> {

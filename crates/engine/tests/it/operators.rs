@@ -190,11 +190,22 @@ async fn keys_are_issued_listed_and_revoked_with_their_records() {
         NewApiKey { owner: owner("acme", ""), ..new.clone() },
         NewApiKey { label: "x".repeat(300), ..new.clone() },
         NewApiKey { expires: Some(Timestamp::from_millis(1)), ..new.clone() },
-        NewApiKey { skills: Some(vec!["s".into(); 100]), ..new },
+        NewApiKey { skills: Some(vec!["s".into(); 100]), ..new.clone() },
+        NewApiKey { owner: owner("acme", "ann\n"), ..new.clone() },
+        NewApiKey { owner: owner("ac\u{1b}[2Jme", "ann"), ..new.clone() },
+        NewApiKey { owner: owner(&"t".repeat(257), "ann"), ..new.clone() },
+        NewApiKey { label: "build\u{7f}".into(), ..new.clone() },
+        NewApiKey { label: "build\u{85}".into(), ..new.clone() },
+        NewApiKey { label: "server\u{202e}dliub".into(), ..new.clone() },
+        NewApiKey { skills: Some(vec!["a\tb".into()]), ..new.clone() },
+        NewApiKey { skills: Some(vec![String::new()]), ..new.clone() },
+        NewApiKey { agents: Some(vec!["a\0b".into()]), ..new.clone() },
     ] {
-        let refused = operator.create_key(wrong).await.unwrap_err();
-        assert_eq!(refused.kind, ErrorKind::InvalidParams);
+        let refused = operator.create_key(wrong.clone()).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::InvalidParams, "{wrong:?}");
     }
+    let plain = NewApiKey { label: "für das Lager – 日本".into(), ..new };
+    plain.issue("root", Timestamp::from_millis(0)).unwrap();
     for _ in 0..2 {
         let revoked = operator.revoke_key(&key.id).await.unwrap().unwrap();
         assert!(revoked.revoked.is_some());
