@@ -79,12 +79,12 @@ pub struct KeyView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateKey {
-    /// The tenant for which the key acts.
+    /// The tenant for which the key acts; by default that of the caller.
     #[serde(default)]
     pub tenant: String,
     /// The principal for which the key acts.
     pub principal: String,
-    /// The scopes; `send`, `read`, `cancel` and `push` by default.
+    /// The scopes; by default `send`, `read`, `cancel` and `push`, as far as the caller has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Vec<String>>,
     /// The agents that the key may use; all by default.

@@ -74,6 +74,12 @@ impl Scopes {
         Self(self.0 | other.0)
     }
 
+    /// The scopes that are in both sets.
+    #[must_use]
+    pub const fn within(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// True if every scope of `other` is in this set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

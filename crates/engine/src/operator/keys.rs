@@ -1,9 +1,11 @@
-//! API keys of operators: create, list, revoke. All need `admin`.
+//! API keys of operators: create, list, revoke. All need `admin`, and no key has more rights than its creator.
 
-use herald_protocol::{AgentName, Error, Timestamp};
+use std::fmt::Display;
+
+use herald_protocol::{AgentName, Error, ErrorKind, Timestamp};
 
 use crate::{
-    caller::{Scopes, Visibility},
+    caller::{Identity, Scopes, Visibility},
     fault::refuse,
     keys::{ApiKeySecret, new_key_id},
     operator::Operator,
@@ -59,6 +61,25 @@ impl NewApiKey {
         Ok((key, secret))
     }
 
+    /// Refuses rights that the creator lacks. Otherwise a limited administrator could remove its own limits with
+    /// a second key.
+    fn check_rights(&self, creator: &Identity) -> Result<(), Error> {
+        if let Some(scope) = self.scopes.first_missing_from(creator.scopes) {
+            return Err(beyond(format_args!("the scope {scope}")));
+        }
+        let tenant = &creator.owner.tenant;
+        if !tenant.is_empty() && *tenant != self.owner.tenant {
+            return Err(beyond(format_args!("tenants other than {tenant}")));
+        }
+        if lacks(creator.agents.as_deref(), self.agents.as_deref()) {
+            return Err(beyond("all agents of the new key"));
+        }
+        if lacks(creator.skills.as_deref(), self.skills.as_deref()) {
+            return Err(beyond("all skills of the new key"));
+        }
+        Ok(())
+    }
+
     fn check(&self, now: Timestamp) -> Result<(), Error> {
         let (tenant, principal) = (self.owner.tenant.as_str(), &*self.owner.principal);
         if principal.is_empty() {
@@ -88,6 +109,23 @@ impl NewApiKey {
     }
 }
 
+/// True if `wanted` has a name that is not in `allowed`. `None` is all names.
+fn lacks<T: PartialEq>(allowed: Option<&[T]>, wanted: Option<&[T]>) -> bool {
+    match (allowed, wanted) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(allowed), Some(wanted)) => wanted.iter().any(|name| !allowed.contains(name)),
+    }
+}
+
+/// The error for a key with more rights than its creator.
+fn beyond(right: impl Display) -> Error {
+    let text = format!("permission denied: these credentials do not allow {right}");
+    let hint = "a key has at most the rights of the credentials that create it; create this one with --data as \
+                the operator of the server";
+    Error::new(ErrorKind::Forbidden, text).with("hint", hint)
+}
+
 /// Refuses a text that is too long, or that could change the lines of a terminal or of a log.
 fn check_text(field: &str, text: &str) -> Result<(), Error> {
     if text.len() > MAX_NAME_BYTES {
@@ -106,9 +144,11 @@ fn is_unprintable(letter: char) -> bool {
 }
 
 impl Operator<'_> {
-    /// Creates an API key. The secret is returned once and cannot be read later.
+    /// Creates an API key with at most the rights of the caller. The secret is returned once and cannot be
+    /// read later.
     pub async fn create_key(&self, new: NewApiKey) -> Result<(ApiKey, ApiKeySecret), Error> {
         self.require_admin("creating API keys")?;
+        new.check_rights(self.caller.identity())?;
         let created_by = &self.caller.identity().owner.principal;
         let (key, secret) = new.issue(created_by, self.core.now())?;
         let scopes: Vec<_> = key.scopes.names().collect();

@@ -11,8 +11,8 @@ use herald_engine::{
     },
 };
 use herald_protocol::{
-    Content, ErrorKind, Json, Message, MessageId, Metadata, Part, Request, TaskId, TaskState,
-    Timestamp, request::CancelTask,
+    AgentName, Content, ErrorKind, Json, Message, MessageId, Metadata, Part, Request, TaskId,
+    TaskState, Timestamp, request::CancelTask,
 };
 
 use crate::support::{Bench, Script, answer, profile, say};
@@ -166,7 +166,7 @@ async fn a_caller_without_admin_reaches_only_what_it_sees() {
 #[tokio::test]
 async fn keys_are_issued_listed_and_revoked_with_their_records() {
     let (store, bench) = start().await;
-    let root = as_caller(&bench, "ops", "root", Scopes::ADMIN);
+    let root = as_caller(&bench, "", "root", Scopes::CALLER.with(Scopes::ADMIN));
     let operator = root.engine.operator(&root.caller).at(Some([192, 0, 2, 7].into()));
     let new = NewApiKey {
         owner: owner("acme", "ann"),
@@ -224,6 +224,93 @@ async fn keys_are_issued_listed_and_revoked_with_their_records() {
         audit(&bench, &*store).await.into_iter().map(|(action, ..)| action).collect();
     assert_eq!(actions, ["key.create", "key.revoke"]);
     assert!(store.find_key(&key.id).await.unwrap().unwrap().last_used.is_some());
+}
+
+#[tokio::test]
+async fn a_key_has_at_most_the_rights_of_its_creator() {
+    let (store, bench) = start().await;
+    let names = |names: Option<&[&str]>| {
+        names.map(|names| names.iter().map(|name| (*name).into()).collect::<Vec<String>>())
+    };
+    let agents = |list: Option<&[&str]>| {
+        list.map(|list| list.iter().map(|name| (*name).into()).collect::<Vec<AgentName>>())
+    };
+    // Each right with the values of a creator, and those that a key may and may not have then.
+    type Names = Option<&'static [&'static str]>;
+    let lists: [(Names, &[Names], &[Names]); 3] = [
+        (None, &[None, Some(&["a"]), Some(&[])], &[]),
+        (
+            Some(&["a", "b"]),
+            &[Some(&["a", "b"]), Some(&["b"]), Some(&[])],
+            &[None, Some(&["a", "c"])],
+        ),
+        (Some(&[]), &[Some(&[])], &[None, Some(&["a"])]),
+    ];
+    let admin = Scopes::ADMIN.with(Scopes::READ);
+    let scopes = [
+        (Scopes::ALL, vec![Scopes::ALL, Scopes::CALLER, Scopes::NONE], vec![]),
+        (
+            admin,
+            vec![admin, Scopes::READ],
+            vec![Scopes::CALLER, admin.with(Scopes::SEND), Scopes::ALL],
+        ),
+        (Scopes::ADMIN, vec![Scopes::ADMIN], vec![Scopes::READ]),
+    ];
+    let tenants: [(&str, &[&str], &[&str]); 2] =
+        [("", &["", "acme"], &[]), ("acme", &["acme"], &["", "other", "ACME"])];
+    let base = |tenant: &str| Identity::new(tenant.into(), "root", Scopes::ALL);
+    let key = |tenant: &str| NewApiKey {
+        owner: owner(tenant, "ann"),
+        scopes: Scopes::READ,
+        agents: None,
+        skills: None,
+        visibility: None,
+        expires: None,
+        label: String::new(),
+    };
+    let mut cases = Vec::new();
+    for (creator, allowed, refused) in &scopes {
+        let wanted =
+            allowed.iter().map(|one| (one, true)).chain(refused.iter().map(|one| (one, false)));
+        for (wanted, is_allowed) in wanted {
+            let creator = Identity { scopes: *creator, ..base("") };
+            cases.push((creator, NewApiKey { scopes: *wanted, ..key("") }, is_allowed));
+        }
+    }
+    for (creator, allowed, refused) in tenants {
+        let wanted =
+            allowed.iter().map(|one| (one, true)).chain(refused.iter().map(|one| (one, false)));
+        for (wanted, is_allowed) in wanted {
+            cases.push((base(creator), key(wanted), is_allowed));
+        }
+    }
+    for (creator, allowed, refused) in lists {
+        let wanted =
+            allowed.iter().map(|one| (*one, true)).chain(refused.iter().map(|one| (*one, false)));
+        for (wanted, is_allowed) in wanted {
+            let limited = Identity { agents: agents(creator), ..base("") };
+            cases.push((limited, NewApiKey { agents: agents(wanted), ..key("") }, is_allowed));
+            let limited = Identity { skills: names(creator), ..base("") };
+            cases.push((limited, NewApiKey { skills: names(wanted), ..key("") }, is_allowed));
+        }
+    }
+    let mut created = 0;
+    for (creator, new, is_allowed) in cases {
+        let caller = Caller::from(Arc::new(creator));
+        let result = bench.engine.operator(&caller).create_key(new.clone()).await;
+        match result {
+            Ok((key, _)) => {
+                assert!(is_allowed, "{:?} created {key:?}", caller.identity());
+                created += 1;
+            }
+            Err(error) => {
+                assert!(!is_allowed, "{:?} could not create {new:?}: {error}", caller.identity());
+                assert_eq!(error.kind, ErrorKind::Forbidden, "{error}");
+            }
+        }
+    }
+    let all = ApiKeyQuery { tenant: None, after: None, limit: 99 };
+    assert_eq!(store.list_keys(all).await.unwrap().len(), created, "a refused key is not stored");
 }
 
 #[tokio::test]

@@ -32,12 +32,13 @@ pub(crate) enum KeyCommand {
 const CREATE_EXAMPLES: &str = "\
 Examples:
   herald key create --principal ci                             the scopes of a caller, without an end
-  herald key create --principal me --scope admin,read,cancel   an administrator, for --server URL
+  herald key create --principal me --scope admin,send,read,cancel,push   an administrator, for --server URL
   herald key create --tenant acme --principal web --scope send --scope read --agent echo --expires 90d
   herald key create --data /srv/herald --principal ci -o json  {\"id\": ..., \"key\": ...}
 
 The first key comes from the data directory: run this as the user that runs the server, with the server
-running or stopped. Send the key as `Authorization: Bearer KEY` or `X-API-Key: KEY`.";
+running or stopped. Send the key as `Authorization: Bearer KEY` or `X-API-Key: KEY`. A key has at most
+the rights of the credential that creates it; with --data there is no such limit.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -76,12 +77,12 @@ pub(crate) struct KeyCreate {
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub(crate) principal: String,
 
-    /// The tenant for which the key acts [default: the tenant without a name]
+    /// The tenant for which the key acts [default: that of your credential]
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub(crate) tenant: Option<String>,
 
     /// A permission: send, read, cancel, push, register, work, inspect or admin; may be repeated
-    /// [default: send, read, cancel, push]
+    /// [default: send, read, cancel and push, as far as your credential has them]
     // The id differs from that of --scope of logins, whose settings do not apply here.
     #[arg(id = "key_scope", long = "scope", value_name = "SCOPE", value_delimiter = ',')]
     #[arg(value_parser = scope)]

@@ -42,7 +42,15 @@ pub(super) async fn create(
             let scope = scope.map_err(|fault| Error::field("scopes", fault.to_string()))?;
             Ok::<_, Error>(scopes.with(scope))
         })?,
-        None => Scopes::CALLER,
+        None => request.caller.identity().scopes.within(Scopes::CALLER),
+    };
+    if scopes == Scopes::NONE {
+        return Err(Error::field("scopes", "must name a scope that your credentials have"));
+    }
+    // A credential of a tenant creates keys of that tenant only.
+    let tenant = match new.tenant.as_str() {
+        "" => request.caller.identity().owner.tenant.clone(),
+        tenant => TenantId::from(tenant),
     };
     let visibility = match new.visibility.as_deref() {
         None => None,
@@ -55,7 +63,7 @@ pub(super) async fn create(
     let (key, secret) = request
         .operator()
         .create_key(NewApiKey {
-            owner: Owner { tenant: TenantId::from(&*new.tenant), principal: new.principal.into() },
+            owner: Owner { tenant, principal: new.principal.into() },
             scopes,
             agents,
             skills: new.skills,

@@ -270,7 +270,7 @@ async fn a_task_id_of_several_owners_needs_an_owner() {
 #[tokio::test]
 async fn keys_are_created_shown_once_and_revoked() {
     let hub = guarded().await;
-    let body = json!({ "tenant": "acme", "principal": "ci", "scopes": ["read"], "label": "CI" });
+    let body = json!({ "tenant": "ops", "principal": "ci", "scopes": ["read"], "label": "CI" });
     let created = ok(&hub.call(as_("root", Call::post("/api/keys", &body))).await);
     let (id, key) = (created["id"].as_str().unwrap(), created["key"].as_str().unwrap());
     assert!(key.len() > 40);
@@ -279,7 +279,7 @@ async fn keys_are_created_shown_once_and_revoked() {
     let shown = ok(&shown);
     assert_eq!((&shown["state"], &shown["created_by"]), (&json!("active"), &json!("root")));
     assert_eq!(shown["scopes"], json!(["read"]));
-    let listed = ok(&get(&hub, "root", "/api/keys?tenant=acme").await);
+    let listed = ok(&get(&hub, "root", "/api/keys?tenant=ops").await);
     assert_eq!(listed["keys"], json!([shown]));
     assert_eq!(ok(&get(&hub, "root", "/api/keys?tenant=other").await)["keys"], json!([]));
     let revoke = || as_("root", Call::new("DELETE", format!("/api/keys/{id}")));
@@ -287,7 +287,7 @@ async fn keys_are_created_shown_once_and_revoked() {
     assert_eq!(revoked["state"], "revoked");
     assert_eq!(ok(&hub.call(revoke()).await), revoked, "a repetition changes nothing");
     refused(&get(&hub, "root", "/api/keys/none").await, 404, "RESOURCE_NOT_FOUND");
-    let wrong = json!({ "tenant": "acme", "principal": "ci", "scopes": ["everything"] });
+    let wrong = json!({ "tenant": "ops", "principal": "ci", "scopes": ["everything"] });
     refused(&hub.call(as_("root", Call::post("/api/keys", &wrong))).await, 400, "INVALID_PARAMS");
     let audit = ok(&get(&hub, "root", "/api/audit?action=key.").await);
     let acts: Vec<_> =
@@ -296,6 +296,12 @@ async fn keys_are_created_shown_once_and_revoked() {
     assert!(!audit.to_string().contains(key));
     let store = ok(&get(&hub, "root", "/api/store").await);
     assert_eq!((&store["is_writable"], &store["audit_records"]), (&json!(true), &json!(2)));
+    // Without a tenant it is that of the caller, and no other one is allowed.
+    let own = json!({ "principal": "ci" });
+    assert_eq!(ok(&hub.call(as_("root", Call::post("/api/keys", &own))).await)["tenant"], "ops");
+    let other = json!({ "tenant": "acme", "principal": "ci" });
+    let other = hub.call(as_("root", Call::post("/api/keys", &other))).await;
+    refused(&other, 403, "AUTHORIZATION_FAILED");
 }
 
 #[tokio::test]
