@@ -1,6 +1,6 @@
 //! Caller and route of a call: the identity behind it, its permissions, and the endpoint that it used.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
 use herald_protocol::{AgentName, Error, ErrorKind, Json, Metadata, Operation, TaskId, TenantId};
 use tokio::time::{Instant, sleep_until};
@@ -20,9 +20,16 @@ pub struct Caller {
     identity: Arc<Identity>,
     /// The owner for whom an administrator acts. Boxed, because it is rare.
     acting_for: Option<Box<Owner>>,
-    /// The id of the request and its binding, stored with the events that the request causes. Boxed,
-    /// because every future of a request holds the caller.
-    request: Option<Box<(Uuid, &'static str)>>,
+    /// The request. Boxed, because every future of a request holds the caller.
+    request: Option<Box<CallerRequest>>,
+}
+
+/// The request of a call, for the causes of events and for the audit log.
+#[derive(Debug, Clone, Copy)]
+struct CallerRequest {
+    id: Uuid,
+    binding: &'static str,
+    address: Option<IpAddr>,
 }
 
 /// The result of authentication: a principal, its permissions, and the credential that proved it. All
@@ -215,15 +222,15 @@ impl Caller {
     }
 
     /// Adds the id of the request and its binding, which are stored with the events that the
-    /// request causes.
+    /// request causes, and its network address, for the audit log.
     #[must_use]
-    pub fn with_request(self, id: Uuid, binding: &'static str) -> Self {
-        Self { request: Some(Box::new((id, binding))), ..self }
+    pub fn with_request(self, id: Uuid, binding: &'static str, address: Option<IpAddr>) -> Self {
+        Self { request: Some(Box::new(CallerRequest { id, binding, address })), ..self }
     }
 
     /// The cause of a write to a task of this owner.
     pub(crate) fn cause(&self, owner: &Owner) -> Cause {
-        let (request, binding) = self.request.as_deref().copied().unzip();
+        let request = self.request.as_deref();
         let actor = if self.identity.owner == *owner {
             Actor::Caller
         } else {
@@ -231,8 +238,8 @@ impl Caller {
         };
         Cause {
             actor,
-            request: request.map(|id| id.to_string().into()),
-            binding: binding.map(Cow::Borrowed),
+            request: request.map(|request| request.id.to_string().into()),
+            binding: request.map(|request| Cow::Borrowed(request.binding)),
         }
     }
 
@@ -264,7 +271,12 @@ impl Caller {
 
     /// The id of the request.
     pub(crate) fn request_id(&self) -> Option<Uuid> {
-        self.request.as_deref().map(|(id, _)| *id)
+        self.request.as_deref().map(|request| request.id)
+    }
+
+    /// The network address of the request.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        self.request.as_deref().and_then(|request| request.address)
     }
 
     /// The owners whose tasks the caller sees.

@@ -67,12 +67,35 @@ impl Engine {
         request: Request,
         reservation: Option<Reservation>,
     ) -> Result<Reply, Error> {
-        let core = &self.core;
-        let operation = request.operation();
-        caller.authorise(operation, route)?;
-        if let Some(owner) = caller.acting_for() {
-            self.record_act(caller, owner, &request).await?;
+        caller.authorise(request.operation(), route)?;
+        let Some(owner) = caller.acting_for() else {
+            return self.answer(caller, route, request, reservation).await;
+        };
+        let operator = self.operator(caller);
+        let (action, subject, writes) = act_of(owner, &request);
+        let act = Act { subject: Some(subject.clone()), ..operator.act(action) };
+        if writes {
+            // Durably and before it is done, so that no write goes without a record.
+            operator.record(action, Some(subject), "").await?;
         }
+        let reply = Box::pin(self.answer(caller, route, request, reservation)).await;
+        match &reply {
+            Err(error) => self.core.acts.add(act.refused(error.message.as_str())),
+            Ok(_) if !writes => self.core.acts.add(act),
+            Ok(_) => {}
+        }
+        reply
+    }
+
+    /// Answers an authorised call.
+    async fn answer(
+        &self,
+        caller: &Caller,
+        route: &AgentRoute,
+        request: Request,
+        reservation: Option<Reservation>,
+    ) -> Result<Reply, Error> {
+        let (core, operation) = (&self.core, request.operation());
         core.check_extensions(route)?;
         match request {
             Request::SendMessage(send) => {
@@ -113,27 +136,6 @@ impl Engine {
                 runtime.profile.for_caller(caller).map(Box::new).map(Reply::ExtendedCard)
             }
         }
-    }
-
-    /// Records an act of an administrator for another owner, before it is done: a write durably, a
-    /// read with the others of its second.
-    async fn record_act(
-        &self,
-        caller: &Caller,
-        owner: &Owner,
-        request: &Request,
-    ) -> Result<(), Error> {
-        let (action, task) = act_of(request);
-        let id = task.map_or("", TaskId::as_str);
-        let subject =
-            AuditSubject { kind: "task".into(), id: id.into(), owner: Some(owner.clone()) };
-        let operator = self.operator(caller);
-        if is_write(request) {
-            return operator.record(action, Some(subject), "").await;
-        }
-        let act = Act { subject: Some(subject), ..Act::new(caller.actor(), action) };
-        self.core.acts.add(act);
-        Ok(())
     }
 
     /// Follows every task of the caller on this route, or only `tasks`: from now on, or from the event
@@ -202,7 +204,7 @@ impl Engine {
 
     /// Reads and writes beyond the protocol, for this caller.
     pub fn operator<'a>(&'a self, caller: &'a Caller) -> Operator<'a> {
-        Operator { core: &self.core, caller, address: None }
+        Operator { core: &self.core, caller }
     }
 
     /// Records a refused call in the audit log. Equal refusals of a second become one record. It
@@ -328,38 +330,23 @@ impl Engine {
     }
 }
 
-/// The name of a call in the audit log, and the task that it names.
-fn act_of(request: &Request) -> (&'static str, Option<&TaskId>) {
-    match request {
+/// The name in the audit log and the object of a call for an owner, and true if the call changes a task.
+fn act_of(owner: &Owner, request: &Request) -> (&'static str, AuditSubject, bool) {
+    let (action, task, writes) = match request {
         Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
-            ("task.send", send.message.task_id.as_ref())
+            ("task.send", send.message.task_id.as_ref(), true)
         }
-        Request::GetTask(get) => ("task.read", Some(&get.id)),
-        Request::ListTasks(_) => ("task.list", None),
-        Request::CancelTask(cancel) => ("task.cancel", Some(&cancel.id)),
-        Request::SubscribeToTask(subscribe) => ("task.follow", Some(&subscribe.id)),
+        Request::GetTask(get) => ("task.read", Some(&get.id), false),
+        Request::ListTasks(_) => ("task.list", None, false),
+        Request::CancelTask(cancel) => ("task.cancel", Some(&cancel.id), true),
+        Request::SubscribeToTask(subscribe) => ("task.follow", Some(&subscribe.id), false),
         Request::CreateTaskPushNotificationConfig(_)
-        | Request::DeleteTaskPushNotificationConfig(_) => ("task.push", None),
+        | Request::DeleteTaskPushNotificationConfig(_) => ("task.push", None, true),
         Request::GetTaskPushNotificationConfig(_) | Request::ListTaskPushNotificationConfigs(_) => {
-            ("task.read_push", None)
+            ("task.read_push", None, false)
         }
-        Request::GetExtendedAgentCard(_) => ("card.read", None),
-    }
-}
-
-/// True if a call changes a task.
-fn is_write(request: &Request) -> bool {
-    match request {
-        Request::SendMessage(_)
-        | Request::SendStreamingMessage(_)
-        | Request::CancelTask(_)
-        | Request::CreateTaskPushNotificationConfig(_)
-        | Request::DeleteTaskPushNotificationConfig(_) => true,
-        Request::GetTask(_)
-        | Request::ListTasks(_)
-        | Request::SubscribeToTask(_)
-        | Request::GetTaskPushNotificationConfig(_)
-        | Request::ListTaskPushNotificationConfigs(_)
-        | Request::GetExtendedAgentCard(_) => false,
-    }
+        Request::GetExtendedAgentCard(_) => ("card.read", None, false),
+    };
+    let id = task.map_or("", TaskId::as_str).into();
+    (action, AuditSubject { kind: "task".into(), id, owner: Some(owner.clone()) }, writes)
 }

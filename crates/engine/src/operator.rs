@@ -7,9 +7,9 @@
 pub(crate) mod keys;
 pub(crate) mod tasks;
 
-use std::{borrow::Cow, net::IpAddr, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
-use herald_protocol::Error;
+use herald_protocol::{Error, TaskId};
 
 use crate::{
     audit::Act,
@@ -24,21 +24,14 @@ use crate::{
     token,
 };
 
-/// Reads and writes of one operator: a caller, and the address of its call.
+/// Reads and writes of one operator.
 #[derive(Debug)]
 pub struct Operator<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) caller: &'a Caller,
-    pub(crate) address: Option<IpAddr>,
 }
 
 impl Operator<'_> {
-    /// Adds the network address of the call, for the audit log.
-    #[must_use]
-    pub fn at(self, address: Option<IpAddr>) -> Self {
-        Self { address, ..self }
-    }
-
     /// Reads a page of the audit log. Needs `admin`.
     pub async fn audit(&self, query: AuditQuery) -> Result<AuditPage, Error> {
         self.require_admin("reading the audit log")?;
@@ -80,7 +73,7 @@ impl Operator<'_> {
 
     /// The usage of the owners in a scope. Needs `admin` unless the caller sees the scope.
     pub async fn usage(&self, scope: &Scope) -> Result<Usage, Error> {
-        self.require_scope(scope, "usage.read")?;
+        self.require_scope(scope, "usage.read", None)?;
         self.core.store.usage(scope).await.map_err(refuse)
     }
 
@@ -112,8 +105,13 @@ impl Operator<'_> {
     }
 
     /// Refuses a scope that the caller neither sees nor administers. The use of a scope that only an
-    /// administrator reaches is recorded.
-    pub(crate) fn require_scope(&self, scope: &Scope, action: &'static str) -> Result<(), Error> {
+    /// administrator reaches is recorded, with the task if the act names one.
+    pub(crate) fn require_scope(
+        &self,
+        scope: &Scope,
+        action: &'static str,
+        task: Option<&TaskId>,
+    ) -> Result<(), Error> {
         self.caller.require(Scopes::READ, action)?;
         if self.caller.scope().covers(scope) {
             return Ok(());
@@ -123,23 +121,30 @@ impl Operator<'_> {
             Scope::Own(owner) => Some(owner.clone()),
             Scope::Tenant(_) | Scope::All => None,
         };
-        let id: Arc<str> = match scope {
-            Scope::Own(owner) => owner.tenant.as_str().into(),
-            Scope::Tenant(tenant) => tenant.as_str().into(),
-            Scope::All => "*".into(),
+        let (kind, id) = match (task, scope) {
+            (Some(task), _) => ("task", task.as_str()),
+            (None, Scope::Own(owner)) => ("tenant", owner.tenant.as_str()),
+            (None, Scope::Tenant(tenant)) => ("tenant", tenant.as_str()),
+            (None, Scope::All) => ("tenant", "*"),
         };
-        self.core.acts.add(Act {
-            address: self.address,
-            subject: Some(AuditSubject { kind: "tenant".into(), id, owner }),
-            ..Act::new(self.caller.actor(), action)
-        });
+        let subject = AuditSubject { kind: kind.into(), id: id.into(), owner };
+        self.core.acts.add(Act { subject: Some(subject), ..self.act(action) });
         Ok(())
+    }
+
+    /// A read or a refused act of this operator.
+    pub(crate) fn act(&self, action: &'static str) -> Act {
+        Act {
+            address: self.caller.address(),
+            request: self.caller.request_id().map(|id| id.to_string().into()),
+            ..Act::new(self.caller.actor(), action)
+        }
     }
 
     /// An act of this operator, as an audit record.
     pub(crate) fn entry(&self, action: impl Into<Cow<'static, str>>) -> AuditEntry {
         AuditEntry {
-            address: self.address.map(|address| address.to_canonical().to_string().into()),
+            address: self.caller.address().map(|it| it.to_canonical().to_string().into()),
             request: self.caller.request_id().map(|id| id.to_string().into()),
             ..AuditEntry::new(self.caller.actor(), action)
         }

@@ -81,11 +81,12 @@ fn find(exchange: &Exchange<'_>) -> Result<(ApiRoute, Vec<String>), Refusal> {
 
 /// The caller of a route, with the scopes that the route needs.
 async fn admit(exchange: &Exchange<'_>, route: ApiRoute, is_local: bool) -> Result<Caller, Error> {
-    let caller = exchange.caller().await?.with_request(exchange.id, BINDING);
+    let (id, address) = (exchange.id, exchange.ingress.client());
+    let caller = exchange.caller().await?.with_request(id, BINDING, address);
     // Without credentials everybody has every scope, and only the local user may administer.
     let caller = if caller.is_anonymous() && !is_local {
         let tenant = caller.owner().tenant.clone();
-        Caller::new(tenant, "", Scopes::CALLER).with_request(exchange.id, BINDING)
+        Caller::new(tenant, "", Scopes::CALLER).with_request(id, BINDING, address)
     } else {
         caller
     };
@@ -165,7 +166,7 @@ impl<'a> ApiRequest<'a> {
 
     /// Reads and writes beyond the protocol, for the caller.
     fn operator(&self) -> Operator<'_> {
-        self.engine().operator(&self.caller).at(self.exchange.ingress.client())
+        self.engine().operator(&self.caller)
     }
 
     /// The caller with the scope `read`, for the result of its own write.
@@ -173,7 +174,7 @@ impl<'a> ApiRequest<'a> {
         let identity = &**self.caller.identity();
         let scopes = identity.scopes.with(Scopes::READ);
         let caller = Caller::from(Arc::new(Identity { scopes, ..identity.clone() }));
-        caller.with_request(self.exchange.id, BINDING)
+        caller.with_request(self.exchange.id, BINDING, self.exchange.ingress.client())
     }
 
     fn shared(&self) -> &'a Shared {

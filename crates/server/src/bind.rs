@@ -127,7 +127,7 @@ impl Exchange<'_> {
         let limits = &self.shared.caller_limits;
         let caller = caller.map_err(|error| limits.refused(error, self.ingress.client()))?;
         limits.request(&caller, || self.payer(&caller))?;
-        Ok(caller.with_request(self.id, self.binding.name()))
+        Ok(caller.with_request(self.id, self.binding.name(), self.ingress.client()))
     }
 
     /// The URL of the server as the caller sees it, without a slash at its end.

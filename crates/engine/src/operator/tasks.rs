@@ -120,7 +120,7 @@ impl Operator<'_> {
     pub async fn tasks(&self, filter: TaskFilter) -> Result<SummaryPage, Error> {
         let TaskFilter { scope, agent, context, state, since, page_token, limit } = filter;
         let scope = scope.unwrap_or_else(|| self.caller.scope());
-        self.require_scope(&scope, "task.list")?;
+        self.require_scope(&scope, "task.list", None)?;
         let (after, artifacts) = (None, false);
         let mut query = ListQuery { scope, agent, context, state, since, after, limit, artifacts };
         if let Some(token) = page_token {
@@ -148,7 +148,7 @@ impl Operator<'_> {
     /// sees. A scope that the caller does not see needs `admin`.
     pub async fn locate(&self, scope: Option<Scope>, task: TaskId) -> Result<Key, Error> {
         let Some(scope) = scope else { return self.core.locate(self.caller, task).await };
-        self.require_scope(&scope, "task.find")?;
+        self.require_scope(&scope, "task.find", Some(&task))?;
         let owners = self.core.store.owners_of(&scope, &task, NAMED_OWNERS).await;
         let mut owners = owners.map_err(refuse)?;
         match (owners.pop(), owners.is_empty()) {
@@ -219,7 +219,7 @@ impl Operator<'_> {
 
     /// A task that is not hidden, of an agent that the caller may use.
     async fn visible(&self, key: &Key, action: &'static str) -> Result<Record, Error> {
-        self.require_scope(&Scope::Own(key.owner.clone()), action)?;
+        self.require_scope(&Scope::Own(key.owner.clone()), action, Some(&key.task))?;
         let found = self.core.find_any(key).await?;
         let seen = |record: &Record| !record.hidden && self.caller.may_use(&record.agent);
         found.filter(seen).ok_or_else(Error::task_not_found)

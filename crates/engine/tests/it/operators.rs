@@ -15,6 +15,8 @@ use herald_protocol::{
     TaskState, Timestamp, request::CancelTask,
 };
 
+use uuid::Uuid;
+
 use crate::support::{Bench, Script, answer, profile, say};
 
 fn owner(tenant: &str, principal: &str) -> Owner {
@@ -117,6 +119,47 @@ async fn an_administrator_reads_and_changes_tasks_of_every_owner() {
 }
 
 #[tokio::test]
+async fn acts_of_administrators_name_the_task_the_address_and_the_outcome() {
+    let (store, bench) = start().await;
+    let ann = as_caller(&bench, "acme", "ann", Scopes::CALLER);
+    let root = as_caller(&bench, "ops", "root", Scopes::CALLER.with(Scopes::ADMIN));
+    let task = ann.send(say("hello")).await.unwrap();
+    let request = Uuid::new_v4();
+    let caller = root.caller.with_request(request, "api", Some([192, 0, 2, 7].into()));
+    let operator = bench.engine.operator(&caller);
+    let key = operator.locate(Some(Scope::All), task.id.clone()).await.unwrap();
+    operator.task(&key).await.unwrap();
+    operator.log(&key, 0, 9).await.unwrap();
+    let acting = Bench { caller: operator.caller_for(&key).unwrap(), ..bench.clone() };
+    acting.get(&task.id).await.unwrap();
+    let cancel =
+        || Request::CancelTask(CancelTask { id: task.id.clone(), ..CancelTask::default() });
+    acting.call(cancel()).await.unwrap();
+    let refused = acting.call(cancel()).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::TaskNotCancelable);
+
+    bench.engine.drain(std::time::Duration::from_secs(5)).await;
+    let query = AuditQuery { limit: 100, ..AuditQuery::default() };
+    let records = store.read_audit(query).await.unwrap().records;
+    for record in &records {
+        let entry = &record.entry;
+        assert_eq!(entry.address.as_deref(), Some("192.0.2.7"), "{record:?}");
+        assert_eq!(entry.request.as_deref(), Some(&*request.to_string()), "{record:?}");
+        let subject = entry.subject.as_ref().unwrap();
+        assert_eq!((&*subject.kind, &*subject.id), ("task", task.id.as_str()), "{record:?}");
+    }
+    let with =
+        |action: &'static str| records.iter().filter(move |record| record.entry.action == action);
+    for action in ["task.find", "task.read", "task.log"] {
+        assert!(with(action).count() > 0, "{action}: {records:?}");
+        assert!(with(action).all(|record| record.entry.refused.is_none()), "{records:?}");
+    }
+    let outcomes: Vec<_> =
+        with("task.cancel").filter_map(|record| record.entry.refused.as_deref()).collect();
+    assert_eq!(outcomes, [refused.message.as_str()], "{records:?}");
+}
+
+#[tokio::test]
 async fn a_caller_without_admin_reaches_only_what_it_sees() {
     let (store, bench) = start().await;
     let ann = as_caller(&bench, "acme", "ann", Scopes::CALLER);
@@ -167,7 +210,8 @@ async fn a_caller_without_admin_reaches_only_what_it_sees() {
 async fn keys_are_issued_listed_and_revoked_with_their_records() {
     let (store, bench) = start().await;
     let root = as_caller(&bench, "", "root", Scopes::CALLER.with(Scopes::ADMIN));
-    let operator = root.engine.operator(&root.caller).at(Some([192, 0, 2, 7].into()));
+    let caller = root.caller.with_request(Uuid::new_v4(), "api", Some([192, 0, 2, 7].into()));
+    let operator = root.engine.operator(&caller);
     let new = NewApiKey {
         owner: owner("acme", "ann"),
         scopes: Scopes::CALLER,
