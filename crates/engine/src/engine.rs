@@ -24,7 +24,7 @@ use crate::{
     ops::{
         cancel, get, list,
         reply::Reply,
-        send::{Wish, accept},
+        send::{StoreGuard, Wish, accept},
         subscribe,
     },
     read::feed::Feed,
@@ -55,21 +55,23 @@ impl Engine {
         route: &AgentRoute,
         request: Request,
     ) -> Result<Reply, Error> {
-        self.call_with_reservation(caller, route, request, None).await
+        self.call_holding(caller, route, request, None, None).await
     }
 
-    /// Answers one call whose request has a reservation. The reservation is returned as soon as the
-    /// request is stored, however long the answer takes.
-    pub async fn call_with_reservation(
+    /// Answers one call whose request holds memory or a part of a limit. Both are returned as soon as the
+    /// request is stored, however long the answer takes. If the caller hangs up before, the guard is held
+    /// until the write has ended.
+    pub async fn call_holding(
         &self,
         caller: &Caller,
         route: &AgentRoute,
         request: Request,
         reservation: Option<Reservation>,
+        guard: Option<StoreGuard>,
     ) -> Result<Reply, Error> {
         caller.authorise(request.operation(), route)?;
         let Some(owner) = caller.acting_for() else {
-            return self.answer(caller, route, request, reservation).await;
+            return self.answer(caller, route, request, reservation, guard).await;
         };
         let operator = self.operator(caller);
         let (action, subject, writes) = act_of(owner, &request);
@@ -78,7 +80,7 @@ impl Engine {
             // Durably and before it is done, so that no write goes without a record.
             operator.record(action, Some(subject), "").await?;
         }
-        let reply = Box::pin(self.answer(caller, route, request, reservation)).await;
+        let reply = Box::pin(self.answer(caller, route, request, reservation, guard)).await;
         match &reply {
             Err(error) => self.core.acts.add(act.refused(error.message.as_str())),
             Ok(_) if !writes => self.core.acts.add(act),
@@ -94,20 +96,23 @@ impl Engine {
         route: &AgentRoute,
         request: Request,
         reservation: Option<Reservation>,
+        guard: Option<StoreGuard>,
     ) -> Result<Reply, Error> {
         let (core, operation) = (&self.core, request.operation());
         core.check_extensions(route)?;
         match request {
             Request::SendMessage(send) => {
                 let wish = Wish::of(&send);
-                let accepted = Box::pin(accept(core, caller, route, send, operation)).await?;
+                let accepted =
+                    Box::pin(accept(core, caller, route, send, guard, operation)).await?;
                 drop(reservation);
                 let validity = &caller.identity().validity;
                 validity.within(accepted.outcome(core, wish)).await.map(Reply::Sent)
             }
             Request::SendStreamingMessage(send) => {
                 let wish = Wish::of(&send);
-                let accepted = Box::pin(accept(core, caller, route, send, operation)).await?;
+                let accepted =
+                    Box::pin(accept(core, caller, route, send, guard, operation)).await?;
                 drop(reservation);
                 let events = accepted.stream(core, wish).await?;
                 Ok(Reply::Stream(events.valid_for(caller)))

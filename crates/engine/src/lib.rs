@@ -57,7 +57,10 @@ pub use operator::{
     keys::NewApiKey,
     tasks::{SummaryPage, TaskFilter, TaskSummary},
 };
-pub use ops::reply::{Reply, Sent, TaskJson};
+pub use ops::{
+    reply::{Reply, Sent, TaskJson},
+    send::StoreGuard,
+};
 pub use read::{
     feed::{Feed, FeedItem},
     subscription::{Item, Subscription},

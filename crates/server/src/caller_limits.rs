@@ -1,11 +1,12 @@
 //! Limits of callers and tenants: requests per second, open streams, stored tasks, and refused credentials.
 
+mod pending;
 mod rate;
 mod stored;
 
 use std::{collections::HashMap, fmt::Display, hash::Hash, net::IpAddr, time::Duration};
 
-use herald_engine::{Caller, budget::Payer};
+use herald_engine::{Caller, budget::Payer, store::Usage};
 use herald_protocol::{Error, ErrorKind, TenantId};
 
 use crate::{
@@ -13,10 +14,12 @@ use crate::{
     limits::{KeyedLimit, KeyedPermit, network},
 };
 
+use pending::PendingMessages;
 use rate::Rate;
 use stored::Stored;
 
-pub(crate) use stored::StoredLimits;
+pub(crate) use pending::{LimitedKey, MessageReservation, MessageSize};
+pub(crate) use stored::{Most, StoredLimits};
 
 /// Refused credentials of one address that is not a loopback address, per second and at once, unless the
 /// configuration has a limit.
@@ -30,6 +33,7 @@ pub(crate) struct CallerLimits {
     tenants: Rates<TenantId>,
     streams: Streams,
     stored: Stored,
+    pending: PendingMessages,
     refused: Option<Rate<IpAddr>>,
     /// True if the limit of refused credentials is that of loopback addresses too.
     refuses_loopback: bool,
@@ -78,6 +82,7 @@ impl CallerLimits {
             tenants: Rates::new("limits.tenant", &limits.tenant, limits, |own| &own.tenant),
             streams: Streams::new(limits),
             stored: Stored::new(limits),
+            pending: PendingMessages::default(),
             refused: refused.and_then(|rate| Rate::new(rate, REFUSED_BURST.max(rate))),
             refuses_loopback,
         }
@@ -142,6 +147,20 @@ impl CallerLimits {
     /// The limits of stored tasks of a tenant and its callers, if there are any.
     pub(crate) fn stored(&self, tenant: &TenantId) -> Option<StoredLimits> {
         self.stored.of(tenant)
+    }
+
+    /// Reserves the part of a limit that a message takes until it is stored. `used` reads what is stored.
+    pub(crate) async fn reserve<F>(
+        &self,
+        key: LimitedKey,
+        most: Most,
+        size: MessageSize,
+        used: impl Fn() -> F,
+    ) -> Result<MessageReservation, Error>
+    where
+        F: Future<Output = Result<Usage, Error>>,
+    {
+        self.pending.reserve(key, most, size, used).await
     }
 
     /// The number of open streams.

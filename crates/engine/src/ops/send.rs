@@ -31,6 +31,9 @@ use crate::{
     turns::{claim::turn_size, failure, supervisor::Supervisor},
 };
 
+/// A value that is dropped once a message is stored or refused.
+pub type StoreGuard = Box<dyn Send + Sync>;
+
 /// A message that is in the log.
 pub(crate) struct Accepted {
     cached: Arc<CachedTask>,
@@ -133,6 +136,7 @@ pub(crate) async fn accept(
     caller: &Caller,
     route: &AgentRoute,
     send: Box<SendMessage>,
+    guard: Option<StoreGuard>,
     operation: Operation,
 ) -> Result<Accepted, Error> {
     if core.is_draining() {
@@ -220,12 +224,15 @@ pub(crate) async fn accept(
     let supervisor = Supervisor::new(core);
     let (started, wait) = (Arc::clone(&cached), core.settings.commit_wait);
     let written = core
-        .commit_detached(Arc::clone(&cached), write, Some(wait), move |written| match permit {
-            Some(permit) if written.claimed => {
-                let (record, received) = (written.record.clone(), written.received.take());
-                supervisor.start(started, &runtime, (permit, None), record, received);
+        .commit_detached(Arc::clone(&cached), write, Some(wait), move |written| {
+            drop(guard);
+            match permit {
+                Some(permit) if written.claimed => {
+                    let (record, received) = (written.record.clone(), written.received.take());
+                    supervisor.start(started, &runtime, (permit, None), record, received);
+                }
+                Some(_) | None => runtime.wake(),
             }
-            Some(_) | None => runtime.wake(),
         })
         .await;
     match written {

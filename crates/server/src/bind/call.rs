@@ -1,7 +1,9 @@
 //! One call: from the decoded request through the engine to the encoded reply.
 
 use bytes::Bytes;
-use herald_engine::{AgentRoute, Caller, Reply, Subscription, budget::Reservation, store::Scope};
+use herald_engine::{
+    AgentRoute, Caller, Reply, StoreGuard, Subscription, budget::Reservation, store::Scope,
+};
 use herald_protocol::{
     Dialect, Error, ErrorKind, MessageId, Operation, Request,
     grpc::Service,
@@ -11,9 +13,12 @@ use herald_protocol::{
 
 use crate::{
     bind::{Exchange, IDEMPOTENCY_KEY, cursor, grpc::framing},
-    caller_limits::{StoredLimits, StreamPermit},
+    caller_limits::{LimitedKey, MessageSize, StoredLimits, StreamPermit},
     card,
 };
+
+/// Bytes that are stored with a message besides its JSON, at most.
+const STORED_WITH_MESSAGE: u64 = 4 << 10;
 
 /// The reply to a call, not yet encoded.
 #[derive(Debug)]
@@ -60,11 +65,16 @@ impl Exchange<'_> {
                 Some(named) => named.as_ref().map_err(Error::clone),
                 None => Ok(caller),
             };
+            let mut until_stored = None;
             let caller = match caller {
                 Ok(caller) => match self.stored_limits(caller, &request) {
                     // Boxed, because most servers have no such limits.
-                    Some((limits, creates)) => {
-                        Box::pin(self.check_stored(caller, limits, creates)).await.map(|()| caller)
+                    Some((limits, size)) => {
+                        let reserved = Box::pin(self.reserve(caller, limits, size)).await;
+                        reserved.map(|reserved| {
+                            until_stored = Some(reserved);
+                            caller
+                        })
                     }
                     None => Ok(caller),
                 },
@@ -78,7 +88,8 @@ impl Exchange<'_> {
                     let engine = &self.shared.engine;
                     // On the heap: it is the largest part of a request, and everything above would be
                     // moved with it.
-                    let called = engine.call_with_reservation(caller, &route, request, reservation);
+                    let called =
+                        engine.call_holding(caller, &route, request, reservation, until_stored);
                     let reply = Box::pin(called).await;
                     reply.map(|reply| CallReply {
                         reply: self.within_quota(caller, reply),
@@ -99,33 +110,49 @@ impl Exchange<'_> {
         }
     }
 
-    /// The limits of stored tasks for a message, and true if it creates a task.
-    fn stored_limits(&self, caller: &Caller, request: &Request) -> Option<(StoredLimits, bool)> {
+    /// The limits of stored tasks for a message, and the part of them that it takes.
+    fn stored_limits(
+        &self,
+        caller: &Caller,
+        request: &Request,
+    ) -> Option<(StoredLimits, MessageSize)> {
         let (Request::SendMessage(send) | Request::SendStreamingMessage(send)) = request else {
             return None;
         };
         let limits = self.shared.caller_limits.stored(&caller.owner().tenant)?;
-        Some((limits, send.message.task_id.is_none()))
+        let tasks = u64::from(send.message.task_id.is_none());
+        let bytes = if limits.count_bytes() {
+            let message = serde_json::to_vec(&send.message);
+            message.map_or(0, |message| message.len() as u64).saturating_add(STORED_WITH_MESSAGE)
+        } else {
+            0
+        };
+        Some((limits, MessageSize { tasks, bytes }))
     }
 
-    /// Refuses a message beyond the limits of stored tasks. Messages that arrive at once are all counted
-    /// before any of them is stored.
-    async fn check_stored(
+    /// Refuses a message beyond the limits of stored tasks; otherwise the limits count it until the
+    /// returned guard is dropped.
+    async fn reserve(
         &self,
         caller: &Caller,
         limits: StoredLimits,
-        creates: bool,
-    ) -> Result<(), Error> {
-        let owner = caller.owner();
-        if let Some(most) = limits.caller {
-            let used = self.shared.engine.usage(&Scope::Own(owner.clone())).await?;
-            most.check(&used, creates)?;
+        size: MessageSize,
+    ) -> Result<StoreGuard, Error> {
+        let (owner, engine) = (caller.owner(), &self.shared.engine);
+        let mut reserved = Vec::with_capacity(2);
+        let tenant = &owner.tenant;
+        let of_caller =
+            (limits.caller, LimitedKey::Caller(owner.clone()), Scope::Own(owner.clone()));
+        let of_tenant =
+            (limits.tenant, LimitedKey::Tenant(tenant.clone()), Scope::Tenant(tenant.clone()));
+        for (most, key, scope) in [of_caller, of_tenant] {
+            if let Some(most) = most {
+                let used = || engine.usage(&scope);
+                let limits = &self.shared.caller_limits;
+                reserved.push(limits.reserve(key, most, size, used).await?);
+            }
         }
-        if let Some(most) = limits.tenant {
-            let used = self.shared.engine.usage(&Scope::Tenant(owner.tenant.clone())).await?;
-            most.check(&used, creates)?;
-        }
-        Ok(())
+        Ok(Box::new(reserved))
     }
 
     /// Completes a request and takes the permit of a stream.

@@ -58,6 +58,13 @@ impl Stored {
     }
 }
 
+impl StoredLimits {
+    /// True if the bytes of a message count.
+    pub(crate) fn count_bytes(&self) -> bool {
+        [self.caller, self.tenant].iter().flatten().any(|most| most.bytes < u64::MAX)
+    }
+}
+
 impl Most {
     fn new(section: &'static str, own: &UsageLimits, default: &UsageLimits) -> Option<Self> {
         let most = |own: Option<u64>, default: Option<u64>| {

@@ -203,3 +203,34 @@ async fn stored_tasks_are_limited_by_caller_and_by_tenant() {
     assert_eq!(limit(&refused), "limits.tenant.stored_bytes");
     hub.release(10);
 }
+
+#[tokio::test]
+async fn messages_that_arrive_at_once_stay_within_the_limits_of_stored_tasks() {
+    const AT_ONCE: usize = 64;
+    let most = |tasks| UsageLimits { active_tasks: Some(tasks), ..UsageLimits::default() };
+    let of_acme = TenantLimits { tenant: most(8), ..TenantLimits::default() };
+    let tenants = [(TenantId::from("acme"), of_acme)].into();
+    let hub = with(Limits { caller: most(5), tenants, ..Limits::default() }).await;
+    let mut params = message("wait x");
+    params["configuration"] = json!({ "returnImmediately": true });
+    // Each on a connection of its own: 64 of a caller, and 64 of two callers of a tenant.
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..2 * AT_ONCE {
+        let who = ["eve", "ann", "eve", "bob"][number % 4];
+        let (mut client, params) = (hub.client().await, params.clone());
+        calls.spawn(async move {
+            let answer = client.call(as_(who, Call::rpc("SendMessage", &params))).await;
+            (who, answer.status())
+        });
+    }
+    let mut stored = std::collections::HashMap::new();
+    while let Some(answered) = calls.join_next().await {
+        let (who, status) = answered.unwrap();
+        assert!([200, 429].contains(&status), "{who}: {status}");
+        *stored.entry(who).or_insert(0) += u32::from(status == 200);
+    }
+    assert_eq!(stored["eve"], 5, "the limit of a caller: {stored:?}");
+    assert!(stored["ann"] <= 5 && stored["bob"] <= 5, "{stored:?}");
+    assert_eq!(stored["ann"] + stored["bob"], 8, "the limit of their tenant: {stored:?}");
+    hub.release(2 * AT_ONCE);
+}
