@@ -221,6 +221,12 @@ impl Shared {
                 return public_document(parts, || card::keys(self));
             }
             let origin = self.guard.origin(&parts.headers, host)?;
+            // A page cannot send this header to another site without asking first.
+            if changes_state(matched.target, &parts.method)
+                && !parts.headers.contains_key(header::AUTHORIZATION)
+            {
+                browser::check_site(&parts.headers, origin.is_some())?;
+            }
             exchange.join_trace(trace::of(&parts.headers).as_ref());
             let mut response = match (matched.target, &parts.method) {
                 (_, &Method::OPTIONS) => {
@@ -298,6 +304,12 @@ impl Shared {
         let base = card::base(&server, exchange.agent.as_ref());
         page::answer(self, profile, &base, &others.collect::<Vec<_>>())
     }
+}
+
+/// True if a request can change something: all but reads, and a WebSocket, which begins with a GET.
+fn changes_state(target: RouteTarget<'_>, method: &Method) -> bool {
+    let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(method);
+    !reads || (target == RouteTarget::Socket && *method == Method::GET)
 }
 
 fn check_read(method: &Method) -> Result<(), Refusal> {

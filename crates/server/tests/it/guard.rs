@@ -131,6 +131,52 @@ async fn pages_and_the_api_protect_browsers_and_replies_are_not_stored() {
 }
 
 #[tokio::test]
+async fn bindings_refuse_writes_that_a_page_of_another_site_caused() {
+    let allowed_origins = vec!["https://console.example".into()];
+    let hub = Hub::with(Config { allowed_origins, ..Config::default() }).await;
+    let status = async |call: Call| {
+        let mut client = hub.client().await;
+        client.send(&call).await;
+        client.head().await.status
+    };
+    let socket = || {
+        Call::get("/ws")
+            .header("Connection", "Upgrade")
+            .header("Upgrade", "websocket")
+            .header("Sec-WebSocket-Version", "13")
+            .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+    };
+    let writes = [
+        Call::rpc("SendMessage", &message("hello")),
+        Call::rpc("SendMessage", &message("hello")).at("/"),
+        Call::post("/message:send", &message("hello")).v1(),
+        // Without a body a browser sends it without asking first.
+        Call::new("POST", "/tasks/x:cancel").v1(),
+        Call::new("POST", "/agents/files/tasks/x:cancel").v1(),
+        socket(),
+    ];
+    for write in &writes {
+        let open = status(write.clone()).await;
+        assert_ne!(open, 403);
+        let from = |site: &str| write.clone().header("Sec-Fetch-Site", site);
+        for site in ["same-origin", "none"] {
+            assert_eq!(status(from(site)).await, open, "{site}");
+        }
+        for site in ["cross-site", "same-site"] {
+            assert_eq!(status(from(site)).await, 403, "{site}");
+            let named = from(site).header("Origin", "https://console.example");
+            assert_eq!(status(named).await, open, "{site}");
+            let bearer = from(site).header("Authorization", "Bearer x");
+            assert_eq!(status(bearer).await, open, "{site}");
+        }
+    }
+    for read in [Call::get("/tasks").v1(), Call::get("/")] {
+        let answer = hub.call(read.header("Sec-Fetch-Site", "cross-site")).await;
+        assert_eq!(answer.status(), 200, "a link to a page, and a read, change nothing");
+    }
+}
+
+#[tokio::test]
 async fn the_api_refuses_calls_that_a_page_of_another_site_caused() {
     let allowed_origins = vec!["https://console.example".into()];
     let hub = Hub::with(Config { allowed_origins, ..Config::default() }).await;
