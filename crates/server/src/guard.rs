@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version, header, request::Parts, 
 use crate::{
     config::Config,
     limits::{AdmissionLimit, network},
-    proxy::{ForwardedUrl, TrustedProxies, is_authority},
+    proxy::{ForwardedUrl, TrustedProxies, is_authority, is_forwarded},
     refusal::Refusal,
 };
 
@@ -62,12 +62,12 @@ impl Ingress {
         }
     }
 
-    /// True if the request comes from this machine, and not through a proxy.
-    pub(crate) fn is_local(self) -> bool {
+    /// True if the request with these headers comes from this machine, and not through a proxy.
+    pub(crate) fn is_local(self, headers: &HeaderMap) -> bool {
         match self {
             Self::InProcess => true,
             Self::Socket { client, is_proxy, .. } => {
-                client.to_canonical().is_loopback() && !is_proxy
+                client.to_canonical().is_loopback() && !is_proxy && !is_forwarded(headers)
             }
         }
     }
@@ -205,13 +205,11 @@ impl Guard {
 /// True if only the local user can have sent a request: it arrived on loopback, under a name of loopback,
 /// and not through a proxy.
 pub(crate) fn is_local(parts: &Parts, host: Option<&str>, ingress: Ingress) -> bool {
-    let Ingress::Socket { bound, is_proxy, .. } = ingress else { return true };
+    let Ingress::Socket { bound, .. } = ingress else { return true };
     let host = host.map(|host| without_brackets(host_of(host)).to_ascii_lowercase());
-    let proxied = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
-    !is_proxy
-        && bound.to_canonical().is_loopback()
+    bound.to_canonical().is_loopback()
         && host.is_some_and(|host| is_loopback_name(&host))
-        && !proxied.iter().any(|name| parts.headers.contains_key(*name))
+        && ingress.is_local(&parts.headers)
 }
 
 /// True for a name or an address of loopback, in lower case.
@@ -451,9 +449,21 @@ mod tests {
         }
         assert!(!local(&parts("agents.example.com"), LOOPBACK));
         assert!(!local(&parts("localhost"), at("0.0.0.0".parse().unwrap())));
-        let mut proxied = parts("localhost");
-        proxied.headers.insert("x-forwarded-for", HeaderValue::from_static("10.0.0.1"));
-        assert!(!local(&proxied, LOOPBACK));
+        for name in [
+            "x-forwarded-for",
+            "x-forwarded-proto",
+            "x-forwarded-port",
+            "cf-connecting-ip",
+            "cf-ray",
+            "true-client-ip",
+            "x-real-ip",
+            "forwarded",
+            "via",
+        ] {
+            let mut proxied = parts("localhost");
+            proxied.headers.insert(name, HeaderValue::from_static("10.0.0.1"));
+            assert!(!local(&proxied, LOOPBACK), "{name}");
+        }
         assert!(local(&parts("anything.example"), Ingress::InProcess));
     }
 

@@ -13,6 +13,27 @@ static FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 static FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
+/// Headers besides `X-Forwarded-*` and `CF-*` with which proxies name their client or themselves.
+const FORWARDING: [&str; 17] = [
+    "ali-cdn-real-ip",
+    "cdn-loop",
+    "client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "forwarded",
+    "forwarded-for",
+    "true-client-ip",
+    "via",
+    "x-azure-clientip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-original-forwarded-for",
+    "x-original-host",
+    "x-proxyuser-ip",
+    "x-real-ip",
+];
+
 /// The longest path that a proxy can have removed from the target of a request.
 const MAX_PREFIX: usize = 256;
 
@@ -95,6 +116,13 @@ impl<'a> ForwardedUrl<'a> {
         let host = parameter(hop, "host").filter(|host| is_authority(host));
         Self { scheme: parameter(hop, "proto").and_then(scheme), host, ..named }
     }
+}
+
+/// True if a proxy, trusted or not, has passed the request on.
+pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
+    headers.keys().map(HeaderName::as_str).any(|name| {
+        name.starts_with("x-forwarded") || name.starts_with("cf-") || FORWARDING.contains(&name)
+    })
 }
 
 /// True for a host with or without a port, and without user information.

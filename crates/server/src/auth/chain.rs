@@ -131,7 +131,7 @@ impl Chain {
             return self.is_open().then(|| Ok(self.anonymous.clone()));
         };
         match key_hash(secret) {
-            Some(hash) => self.keys.cached(&hash, ingress),
+            Some(hash) => self.keys.cached(&hash, || ingress.is_local(&parts.headers)),
             // On an open server only API keys have a meaning.
             None if self.is_open() => Some(Ok(self.anonymous.clone())),
             None => self.tokens.find(secret).map(Ok),

@@ -27,10 +27,7 @@ use tokio_util::{
     task::{AbortOnDropHandle, TaskTracker},
 };
 
-use crate::{
-    auth::cache::{CredentialHash, RecentCache},
-    guard::Ingress,
-};
+use crate::auth::cache::{CredentialHash, RecentCache};
 
 /// Known keys, and refused ones, in each generation of their caches.
 const KNOWN: usize = 8 << 10;
@@ -120,15 +117,16 @@ impl ApiKeys {
     }
 
     /// The caller of a key in memory or of the operator token; `None` if the store has to be asked.
+    /// `is_local` says whether the request comes from this machine.
     pub(crate) fn cached(
         &self,
         hash: &CredentialHash,
-        ingress: Ingress,
+        is_local: impl FnOnce() -> bool,
     ) -> Option<Result<Caller, Error>> {
         if let Some(operator) = &self.operator
             && bool::from(operator.hash.ct_eq(hash))
         {
-            return Some(operator.caller_at(ingress));
+            return Some(operator.caller_at(is_local()));
         }
         self.known.get(hash).map(|known| self.use_key(&known))
     }
@@ -204,8 +202,8 @@ impl OperatorToken {
         Self { hash: secret.hash(), caller: Arc::new(identity).into() }
     }
 
-    fn caller_at(&self, ingress: Ingress) -> Result<Caller, Error> {
-        if ingress.is_local() {
+    fn caller_at(&self, is_local: bool) -> Result<Caller, Error> {
+        if is_local {
             Ok(self.caller.clone())
         } else {
             Err(refused("the operator token is accepted from the server's own machine only"))

@@ -270,4 +270,8 @@ async fn the_operator_token_is_accepted_on_this_machine() {
     let call = |secret: &str| with(secret, Call::rpc("SendMessage", &message("hello")));
     assert_eq!(hub.call(call(secret.reveal())).await.status(), 200);
     assert_eq!(hub.call(call(ApiKeySecret::generate().reveal())).await.status(), 401);
+    for name in ["CF-Connecting-IP", "X-Forwarded-Proto", "X-Forwarded-For"] {
+        let proxied = call(secret.reveal()).header(name, "203.0.113.9");
+        assert_eq!(hub.call(proxied).await.status(), 401, "another machine, by {name}");
+    }
 }
