@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use herald_api::{ApiCall, ApiRoute, ApiScope, RouteMiss, query, routes::calls};
 use herald_engine::{Caller, Engine, Identity, Operator, Scopes};
-use herald_protocol::{Dialect, Error, json};
+use herald_protocol::{Dialect, Error, ErrorKind, json};
 use http::{Method, Response, StatusCode, header};
 use serde::Serialize;
 
@@ -23,6 +23,7 @@ use crate::{
         rest::{self, RestFailure},
     },
     body::{Body, JSON, respond},
+    guard,
     refusal::Refusal,
     shared::Shared,
 };
@@ -53,6 +54,7 @@ where
         Ok((route, parameters)) => {
             let replied = async {
                 let caller = admit(exchange, route, is_local).await?;
+                check_content(exchange)?;
                 let (body, _reservation) = rest::read(exchange, &caller, body).await?;
                 let request = ApiRequest { exchange, caller, parameters, body };
                 let replied = Box::pin(dispatch(route, &request)).await;
@@ -77,6 +79,18 @@ fn find(exchange: &Exchange<'_>) -> Result<(ApiRoute, Vec<String>), Refusal> {
         RouteMiss::NotFound => Refusal::no_api(),
         RouteMiss::MethodNotAllowed(allow) => Refusal::method(allow),
     })
+}
+
+/// Refuses a write whose body is not declared as JSON, also without a body: a browser sends other types to
+/// another site without asking first.
+fn check_content(exchange: &Exchange<'_>) -> Result<(), Error> {
+    if exchange.parts.method != Method::POST {
+        return Ok(());
+    }
+    match guard::refuse_content(&exchange.parts.headers) {
+        Some(text) => Err(Error::new(ErrorKind::ContentTypeNotSupported, text)),
+        None => Ok(()),
+    }
 }
 
 /// The caller of a route, with the scopes that the route needs.

@@ -180,7 +180,13 @@ async fn an_administrator_acts_for_an_owner_under_its_own_name() {
     let question = detail["question"]["question"].as_str().unwrap();
     let body = json!({ "question": question, "text": "ask" });
     ok(&hub.call(as_("root", Call::post(format!("/api/tasks/{task}:answer"), &body))).await);
-    let cancel = || as_("root", Call::new("POST", format!("/api/tasks/{task}:cancel")));
+    let plain = |who: &str| as_(who, Call::new("POST", format!("/api/tasks/{task}:cancel")));
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
+        let answer = hub.call(plain("root").header("Content-Type", kind)).await;
+        refused(&answer, 400, "CONTENT_TYPE_NOT_SUPPORTED");
+    }
+    refused(&hub.call(plain("root")).await, 400, "CONTENT_TYPE_NOT_SUPPORTED");
+    let cancel = || plain("root").header("Content-Type", "application/json");
     let cancelled = ok(&hub.call(cancel()).await);
     assert_eq!(cancelled["head"]["state"], "TASK_STATE_CANCELED");
     assert_eq!(
@@ -189,7 +195,7 @@ async fn an_administrator_acts_for_an_owner_under_its_own_name() {
         "a repetition changes nothing"
     );
     refused(
-        &hub.call(as_("bob", Call::new("POST", format!("/api/tasks/{task}:cancel")))).await,
+        &hub.call(plain("bob").header("Content-Type", "application/json")).await,
         404,
         "TASK_NOT_FOUND",
     );

@@ -188,12 +188,12 @@ fn body(route: ApiRoute, target: &Target) -> Option<String> {
     let body = match route {
         ApiRoute::AnswerTask => json!({ "question": target.question, "text": "answer" }),
         ApiRoute::CreateKey => json!({ "tenant": "acme", "principal": "new" }),
+        ApiRoute::CancelTask => json!({}),
         ApiRoute::GetStatus
         | ApiRoute::GetOpenApi
         | ApiRoute::ListAgents
         | ApiRoute::GetAgent
         | ApiRoute::ListTasks
-        | ApiRoute::CancelTask
         | ApiRoute::GetTask
         | ApiRoute::GetTaskLog
         | ApiRoute::GetArtifactPart
