@@ -76,8 +76,9 @@ pub enum CredentialKind {
 pub struct Validity {
     /// The end by the clock.
     pub expires: Option<Instant>,
-    /// Cancelled when the credential is revoked.
-    pub revoked: Option<CancellationToken>,
+    /// Cancelled when the credential is revoked. Shared by everything that uses the credential, so that an
+    /// authenticator can tell whether a credential is in use.
+    pub revoked: Option<Arc<CancellationToken>>,
 }
 
 /// Endpoint that a call used, and the extensions that it named.
@@ -142,7 +143,7 @@ impl Validity {
     /// True if the credential has ended.
     pub fn is_over(&self) -> bool {
         self.expires.is_some_and(|at| at <= Instant::now())
-            || self.revoked.as_ref().is_some_and(CancellationToken::is_cancelled)
+            || self.revoked.as_ref().is_some_and(|revoked| revoked.is_cancelled())
     }
 }
 

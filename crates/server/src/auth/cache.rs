@@ -60,12 +60,6 @@ impl<V: Clone> RecentCache<V> {
         value
     }
 
-    /// All entries.
-    pub(crate) fn values(&self) -> Vec<V> {
-        let generations = locks::read(&self.generations);
-        generations.newer.values().chain(generations.older.values()).cloned().collect()
-    }
-
     /// Removes all entries.
     pub(crate) fn clear(&self) {
         let mut generations = locks::write(&self.generations);

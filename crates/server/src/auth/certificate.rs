@@ -112,7 +112,7 @@ impl Certificates {
         };
         let validity = Validity {
             expires: Some(Instant::now() + self.left(&certificate)),
-            revoked: Some(peer.revoked.clone()),
+            revoked: Some(Arc::new(peer.revoked.clone())),
         };
         let identity = Identity { credential: CredentialKind::Certificate, validity, ..identity };
         Ok(Arc::new(identity).into())

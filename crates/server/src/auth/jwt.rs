@@ -216,7 +216,7 @@ impl Jwt {
             visibility: issuer.settings.visibility,
             validity: Validity {
                 expires: Instant::now().checked_add(lifetime),
-                revoked: Some(key.retired.clone()),
+                revoked: Some(Arc::new(key.retired.clone())),
             },
             ..issuer.identity(&claims.others)?
         };

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        Arc, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -16,7 +16,7 @@ use herald_engine::{
     keys::{self, ApiKeySecret},
     store::{ApiKey, ApiKeyId},
 };
-use herald_protocol::{Error, ErrorKind, TenantId, Timestamp};
+use herald_protocol::{Error, ErrorKind, TenantId, Timestamp, locks::lock};
 use subtle::ConstantTimeEq;
 use tokio::{
     sync::{OnceCell, Semaphore},
@@ -52,6 +52,9 @@ pub(crate) struct ApiKeys {
     visibility: Visibility,
     operator: Option<OperatorToken>,
     known: RecentCache<Arc<KnownKey>>,
+    /// The keys that a call or the cache uses. The cache alone would forget a key whose stream is still
+    /// open.
+    in_use: Mutex<Vec<KeyInUse>>,
     refused: RecentCache<Instant>,
     lookups: Semaphore,
     /// True if the store has keys, valid or not.
@@ -67,12 +70,18 @@ struct OperatorToken {
     caller: Caller,
 }
 
+/// A key in use: its revocation is dropped with the last call, stream and cache entry of the key.
+#[derive(Debug, Clone)]
+struct KeyInUse {
+    id: ApiKeyId,
+    revoked: Weak<CancellationToken>,
+}
+
 /// A key of the store in memory.
 #[derive(Debug)]
 struct KnownKey {
     id: ApiKeyId,
     caller: Caller,
-    revoked: CancellationToken,
     /// The time of the last recorded use, in seconds since the start, plus one.
     recorded: AtomicU64,
 }
@@ -88,6 +97,7 @@ impl ApiKeys {
             visibility,
             operator: operator.map(OperatorToken::new),
             known: RecentCache::new(KNOWN),
+            in_use: Mutex::default(),
             refused: RecentCache::new(REFUSED),
             lookups: Semaphore::new(LOOKUPS),
             exist: AtomicBool::new(false),
@@ -162,9 +172,12 @@ impl ApiKeys {
             self.refused.insert(hash, Instant::now());
             return Err(unknown());
         };
-        let known = Arc::new(KnownKey::new(&key, self.engine.now(), self.visibility));
-        // Lookups that run at once must share one entry: a revocation ends the callers of that entry.
-        Ok(self.known.get_or_insert(hash, known))
+        let revoked = Arc::default();
+        let in_use = KeyInUse { id: Arc::clone(&key.id), revoked: Arc::downgrade(&revoked) };
+        lock(&self.in_use).push(in_use);
+        let known = KnownKey::new(&key, revoked, self.engine.now(), self.visibility);
+        // Lookups that run at once share one entry.
+        Ok(self.known.get_or_insert(hash, Arc::new(known)))
     }
 
     /// Records the use of a key, now and then.
@@ -181,12 +194,18 @@ impl ApiKeys {
     /// call to the next.
     async fn reread(&self, from: usize, limit: usize) -> Result<usize, Error> {
         self.exist.store(self.engine.has_keys().await?, Ordering::Relaxed);
-        let known = self.known.values();
-        let from = if from < known.len() { from } else { 0 };
-        for key in known.iter().skip(from).take(limit) {
+        let in_use = {
+            let mut in_use = lock(&self.in_use);
+            in_use.retain(|key| key.revoked.strong_count() > 0);
+            in_use.clone()
+        };
+        let from = if from < in_use.len() { from } else { 0 };
+        for key in in_use.iter().skip(from).take(limit) {
             let found = self.engine.find_key(&key.id).await?;
-            if found.is_none_or(|found| found.revoked.is_some()) {
-                key.revoked.cancel();
+            if found.is_none_or(|found| found.revoked.is_some())
+                && let Some(revoked) = key.revoked.upgrade()
+            {
+                revoked.cancel();
             }
         }
         Ok(from.saturating_add(limit))
@@ -212,8 +231,12 @@ impl OperatorToken {
 }
 
 impl KnownKey {
-    fn new(key: &ApiKey, now: Timestamp, visibility: Visibility) -> Self {
-        let revoked = CancellationToken::new();
+    fn new(
+        key: &ApiKey,
+        revoked: Arc<CancellationToken>,
+        now: Timestamp,
+        visibility: Visibility,
+    ) -> Self {
         if key.revoked.is_some() {
             revoked.cancel();
         }
@@ -227,11 +250,11 @@ impl KnownKey {
             skills: key.skills.clone(),
             visibility: key.visibility.unwrap_or(visibility),
             credential: CredentialKind::ApiKey(Arc::clone(&key.id)),
-            validity: Validity { expires, revoked: Some(revoked.clone()) },
+            validity: Validity { expires, revoked: Some(revoked) },
             ..Identity::new(owner.tenant.clone(), Arc::clone(&owner.principal), key.scopes)
         };
         let caller = Arc::new(identity).into();
-        Self { id: Arc::clone(&key.id), caller, revoked, recorded: AtomicU64::new(0) }
+        Self { id: Arc::clone(&key.id), caller, recorded: AtomicU64::new(0) }
     }
 }
 
@@ -267,4 +290,71 @@ pub(crate) fn key_hash(secret: &[u8]) -> Option<CredentialHash> {
 
 fn refused(text: &str) -> Error {
     Error::new(ErrorKind::Unauthenticated, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use herald_engine::{
+        Agent, AgentError, NewApiKey, Profile, Turn,
+        store::{AuditActor, AuditEntry, Owner, Store, sqlite::Sqlite},
+    };
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Idle;
+
+    #[async_trait]
+    impl Agent for Idle {
+        async fn run(&self, _: &Turn) -> Result<(), AgentError> {
+            Ok(())
+        }
+    }
+
+    async fn create(store: &Sqlite, now: Timestamp) -> ApiKey {
+        let new = NewApiKey {
+            owner: Owner { tenant: TenantId::from("acme"), principal: "ci".into() },
+            scopes: Scopes::CALLER,
+            agents: None,
+            skills: None,
+            visibility: None,
+            expires: None,
+            label: String::new(),
+        };
+        let (key, _) = new.issue("test", now).unwrap();
+        store.create_key(key.clone(), entry()).await.unwrap();
+        key
+    }
+
+    fn entry() -> AuditEntry {
+        AuditEntry::new(AuditActor::default(), "test")
+    }
+
+    #[tokio::test]
+    async fn a_key_that_the_cache_has_forgotten_is_revoked_for_its_open_streams() {
+        let store = Arc::new(Sqlite::memory().unwrap());
+        let engine = Engine::builder(Arc::<Sqlite>::clone(&store));
+        let engine = engine.agent(Profile::new("idle", "Does nothing"), Idle).build().unwrap();
+        let keys = ApiKeys::new(engine.clone(), Visibility::default(), None);
+        keys.start().await.unwrap();
+        let (key, other) = (create(&store, engine.now()).await, create(&store, engine.now()).await);
+        // A stream holds no more of its caller.
+        let stream = keys.look_up(key.hash).await.unwrap().identity().validity.clone();
+        let filler = keys.read(other.hash).await.unwrap();
+        for number in 0..=2 * KNOWN as u64 {
+            let mut hash = [0; 32];
+            hash[..8].copy_from_slice(&number.to_le_bytes());
+            keys.known.insert(hash, Arc::clone(&filler));
+        }
+        assert!(keys.known.get(&key.hash).is_none(), "the cache has forgotten the key");
+        store.revoke_key(&key.id, engine.now(), entry()).await.unwrap().unwrap();
+        let ended = timeout(Duration::from_secs(120), stream.ended()).await;
+        assert!(ended.unwrap().message.contains("revoked"));
+        assert!(!filler.caller.identity().validity.is_over());
+        // Nothing is kept for a key that nobody uses.
+        drop(stream);
+        keys.reread(0, usize::MAX).await.unwrap();
+        assert_eq!(lock(&keys.in_use).len(), 1);
+    }
 }

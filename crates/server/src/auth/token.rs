@@ -91,7 +91,7 @@ impl KnownToken {
             agents: token.agents.clone(),
             skills: token.skills.clone(),
             visibility: token.visibility,
-            validity: Validity { expires: None, revoked: Some(revoked.clone()) },
+            validity: Validity { expires: None, revoked: Some(Arc::new(revoked.clone())) },
             ..Identity::new(token.tenant.clone(), token.principal.as_str(), token.scopes)
         };
         let hash = blake3::hash(token.secret.as_bytes());
