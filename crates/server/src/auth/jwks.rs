@@ -147,6 +147,15 @@ impl KeySource {
         }
     }
 
+    /// The keys that can have signed a token with this key id and algorithm, if they are in memory.
+    pub(crate) fn known(
+        &self,
+        kid: Option<&str>,
+        algorithm: Algorithm,
+    ) -> Option<Vec<Arc<IssuerKey>>> {
+        self.search(&self.state.borrow(), kid, algorithm).ok()
+    }
+
     /// The keys that can have signed a token with this key id and algorithm. An unknown key causes a
     /// download, if the last one is long enough ago.
     pub(crate) async fn find(

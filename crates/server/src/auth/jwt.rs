@@ -3,7 +3,7 @@
 //! Issuer, audience and algorithms are pinned by the configuration, and keys come from the issuer alone:
 //! nothing that a token says about keys (`jku`, `x5u`, `jwk`, `x5c`) is used.
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{borrow::Cow, str::FromStr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -193,24 +193,30 @@ impl Jwt {
     async fn verify(&self, token: &[u8]) -> Result<Caller, Error> {
         let text = std::str::from_utf8(token).map_err(|_| malformed())?;
         if text.len() > MAX_TOKEN {
-            return Err(refused("it is too large"));
+            return Err(unproven("it is too large"));
         }
         let (message, signature) = text.rsplit_once('.').ok_or_else(malformed)?;
         let (header, claims) = message.split_once('.').ok_or_else(malformed)?;
         let header: TokenHeader = decode(header)?;
         let claims: TokenClaims = decode(claims)?;
         let issuer = self.issuers.iter().find(|issuer| issuer.settings.issuer == claims.iss);
-        let issuer = issuer.ok_or_else(|| refused("its issuer is not accepted"))?;
-        let algorithm = issuer.check_header(&header)?;
+        let issuer = issuer.ok_or_else(|| unproven("its issuer is not accepted"))?;
+        let algorithm = issuer.check_header(&header).map_err(unproven)?;
         let now = self.clock.now().as_millis();
-        // Before the keys, so that an old token never causes a download.
-        let lifetime = issuer.check_claims(&claims, now)?;
         let kid = header.kid.as_deref();
-        let keys = issuer.keys.find(kid, algorithm).await.map_err(no_key)?;
+        let keys = match issuer.keys.known(kid, algorithm) {
+            Some(keys) => keys,
+            None => {
+                // Before the download, so that an old token never causes one.
+                issuer.check_claims(&claims, now).map_err(|reason| unproven(&reason))?;
+                issuer.keys.find(kid, algorithm).await.map_err(no_key)?
+            }
+        };
         let signed = |key: &&Arc<IssuerKey>| {
             crypto::verify(signature, message.as_bytes(), &key.decoding, algorithm) == Ok(true)
         };
-        let key = keys.iter().find(signed).ok_or_else(|| refused("its signature is wrong"))?;
+        let key = keys.iter().find(signed).ok_or_else(|| unproven("its signature is wrong"))?;
+        let lifetime = issuer.check_claims(&claims, now).map_err(|reason| refused(&reason))?;
         let identity = Identity {
             credential: CredentialKind::Jwt,
             visibility: issuer.settings.visibility,
@@ -261,14 +267,14 @@ impl Issuer {
     }
 
     /// The algorithm of a token, if its header is acceptable.
-    fn check_header(&self, header: &TokenHeader) -> Result<Algorithm, Error> {
+    fn check_header(&self, header: &TokenHeader) -> Result<Algorithm, &'static str> {
         let extended = [&header.crit, &header.b64, &header.enc, &header.zip];
         if extended.iter().any(|member| member.is_some()) {
-            return Err(refused("its header has extensions that are not supported"));
+            return Err("its header has extensions that are not supported");
         }
         let algorithm = Algorithm::from_str(&header.alg).ok();
         let algorithm = algorithm.filter(|algorithm| self.algorithms.contains(algorithm));
-        let algorithm = algorithm.ok_or_else(|| refused("its algorithm is not accepted"))?;
+        let algorithm = algorithm.ok_or("its algorithm is not accepted")?;
         let typ = header.typ.as_deref().map(str::to_ascii_lowercase);
         let typ = typ.as_deref().map(|typ| typ.strip_prefix("application/").unwrap_or(typ));
         let accepted = match (&self.settings.typ, typ) {
@@ -277,33 +283,33 @@ impl Issuer {
             (None, typ) => matches!(typ, None | Some("jwt" | "at+jwt")),
         };
         if !accepted {
-            return Err(refused("its type (typ) is not accepted"));
+            return Err("its type (typ) is not accepted");
         }
         if header.kid.as_ref().is_some_and(|kid| kid.len() > MAX_NAME) {
-            return Err(refused("its key id (kid) is too long"));
+            return Err("its key id (kid) is too long");
         }
         Ok(algorithm)
     }
 
     /// Checks audience and times. The result is the time that the token has left.
-    fn check_claims(&self, claims: &TokenClaims, now: i64) -> Result<Duration, Error> {
+    fn check_claims(&self, claims: &TokenClaims, now: i64) -> Result<Duration, Cow<'static, str>> {
         let accepted = |audience: &String| self.settings.audience.contains(audience);
         let accepted = match &claims.aud {
             TokenAudience::One(audience) => accepted(audience),
             TokenAudience::Many(audiences) => audiences.iter().any(accepted),
         };
         if !accepted {
-            return Err(refused("it is for another audience"));
+            return Err("it is for another audience".into());
         }
         let skew = self.settings.clock_skew.as_secs_f64();
         let now = now as f64 / 1000.0;
         let left = claims.exp + skew - now;
         if !claims.exp.is_finite() || claims.exp < 0.0 || left <= 0.0 {
-            return Err(refused("it has expired"));
+            return Err("it has expired".into());
         }
         for (time, name) in [(claims.nbf, "nbf"), (claims.iat, "iat")] {
             if time.is_some_and(|time| !time.is_finite() || time > now + skew) {
-                return Err(refused(&format!("it is not valid yet ({name} is in the future)")));
+                return Err(format!("it is not valid yet ({name} is in the future)").into());
             }
         }
         // Longer than any server runs, and short enough for the clock.
@@ -379,16 +385,24 @@ fn decode<T: DeserializeOwned>(part: &str) -> Result<T, Error> {
 }
 
 fn malformed() -> Error {
-    refused("it is malformed, or a claim of iss, aud and exp is missing")
+    unproven("it is malformed, or a claim of iss, aud and exp is missing")
 }
 
+/// The error of a token whose signature is not verified. It is the same for every reason, so that a forger
+/// learns nothing from it; the log has the reason.
+fn unproven(reason: &str) -> Error {
+    tracing::debug!(reason, "refused a JSON web token without a valid signature");
+    refused("it is not a valid token of an accepted issuer")
+}
+
+/// The error of a token whose signature is right.
 fn refused(reason: &str) -> Error {
     Error::new(ErrorKind::Unauthenticated, format!("the token was refused: {reason}"))
 }
 
 fn no_key(reason: NoKey) -> Error {
     match reason {
-        NoKey::Unknown => refused("its key is not one of the issuer's"),
+        NoKey::Unknown => unproven("its key is not one of the issuer's"),
         NoKey::Unavailable => {
             let text =
                 "tokens cannot be checked: the identity provider cannot be reached; try again";

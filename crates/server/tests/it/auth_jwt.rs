@@ -399,6 +399,28 @@ async fn more_than_sixty_forged_tokens_are_refused() {
             )
         );
     }
+    // Without a valid signature the answer does not depend on the rest of the token.
+    let unsigned = [
+        forge.algorithm_attacks(),
+        forge.signature_attacks(),
+        forge.key_attacks(),
+        [
+            ("exp", json!(0)),
+            ("aud", json!("billing")),
+            ("sub", json!("")),
+            ("nbf", json!(seconds(300))),
+        ]
+        .map(|(name, value)| (name, forge.own.token(&changed(forge.claims(), name, value))))
+        .into(),
+    ]
+    .concat();
+    let expected = send(&hub, &unsigned[0].1).await.text().to_owned();
+    assert!(expected.contains("not a valid token of an accepted issuer"), "{expected}");
+    for (name, token) in &unsigned {
+        assert_eq!(send(&hub, token).await.text(), expected, "{name}");
+    }
+    let expired = send(&hub, &forge.claim("exp", json!(0))).await;
+    assert!(expired.text().contains("it has expired"), "the holder may know: {}", expired.text());
     println!("{} forged tokens refused", attacks.len());
     assert!(attacks.len() >= 60);
     assert_eq!(forge.attacker.requests("/jwks"), 0, "a URL of a token was followed");
