@@ -21,6 +21,7 @@ use crate::{
     shared::Shared,
     signing::{CardSigner, KEY_SET},
     tls::Tls,
+    webhook::HttpSender,
 };
 
 /// The number of callers whose quotas together are the whole budget of responses.
@@ -34,6 +35,7 @@ pub struct ServerBuilder {
     auth: Vec<Arc<dyn Authenticate>>,
     tls: Option<Tls>,
     operator: Option<ApiKeySecret>,
+    webhooks: Option<Arc<HttpSender>>,
 }
 
 /// An invalid configuration of a server.
@@ -81,7 +83,14 @@ impl Server {
     /// A builder of a server for this engine.
     pub fn builder(engine: Engine) -> ServerBuilder {
         let config = Config::default();
-        ServerBuilder { engine, config, auth: Vec::new(), tls: None, operator: None }
+        ServerBuilder {
+            engine,
+            config,
+            auth: Vec::new(),
+            tls: None,
+            operator: None,
+            webhooks: None,
+        }
     }
 
     /// Replaces the tokens of the configuration while the server runs. A token that is no longer there, or
@@ -123,9 +132,16 @@ impl ServerBuilder {
         self
     }
 
+    /// Publishes the keys of this sender of webhooks, beside those of cards. The engine delivers with it.
+    #[must_use]
+    pub fn webhooks(mut self, sender: Arc<HttpSender>) -> Self {
+        self.webhooks = Some(sender);
+        self
+    }
+
     /// Validates the configuration and builds the server.
     pub fn build(self) -> Result<Server, ServerBuildError> {
-        let Self { engine, config, auth, tls, operator } = self;
+        let Self { engine, config, auth, tls, operator, webhooks } = self;
         check(&config)?;
         let public = config.public_url.as_deref().map(public_url).transpose()?;
         let keys = ApiKeys::new(engine.clone(), config.visibility, operator.as_ref());
@@ -159,6 +175,7 @@ impl ServerBuilder {
             responses,
             proxies,
             signer,
+            webhooks,
             public_url,
             started,
         };

@@ -15,6 +15,7 @@ use crate::{
     body::{Body, JSON, respond},
     config::CardInterface,
     shared::Shared,
+    signing::key_set,
 };
 
 /// Names our WebSocket binding, which docs/websocket.md describes. A change that breaks clients needs
@@ -206,9 +207,11 @@ pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile) -> Response<Bod
     response
 }
 
-/// The public keys of card signatures, if cards are signed.
+/// The public keys of the signatures of cards and webhooks, if there are any.
 pub(crate) fn keys(shared: &Shared) -> Option<Response<Body>> {
-    let mut response = respond(StatusCode::OK, JSON, shared.signer.as_ref()?.key_set());
+    let mut keys = shared.config.signing_keys.clone();
+    keys.extend(shared.webhooks.iter().flat_map(|sender| sender.signing_keys()));
+    let mut response = respond(StatusCode::OK, JSON, key_set(&keys)?);
     response.headers_mut().insert(header::CACHE_CONTROL, max_age(shared));
     Some(response)
 }

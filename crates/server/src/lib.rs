@@ -35,6 +35,7 @@ pub mod signing;
 mod socket;
 pub mod tls;
 mod trace;
+pub mod webhook;
 
 pub use auth::{
     Authenticate, CertificateName, CertificateSettings, CertificateTenant, Certificates, Jwt,
@@ -51,3 +52,4 @@ pub use serve::ServeError;
 pub use server::Server;
 pub use signing::{SigningKey, SigningKeyError};
 pub use tls::{ClientCertificates, Tls};
+pub use webhook::{HttpSender, SecretsKey, WebhookConfig, WebhookSettingError};

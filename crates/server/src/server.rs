@@ -33,6 +33,7 @@ use crate::{
     routes::{self, Mount, RouteTarget},
     shared::Shared,
     trace,
+    webhook::LOOP_HEADER,
 };
 
 /// Parsed header name: text would be validated with every response.
@@ -152,6 +153,11 @@ impl Shared {
             if has_transfer_coding(&parts.headers) {
                 let text = "unsupported Transfer-Encoding: send the body plain or chunked";
                 return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text));
+            }
+            // A webhook of this or another server was registered with one of our URLs. 410 ends it.
+            if parts.headers.contains_key(LOOP_HEADER) && parts.method == Method::POST {
+                let text = "this is an A2A server, which accepts no deliveries of webhooks";
+                return Err(Refusal::new(StatusCode::GONE, text));
             }
             if let Some(limit) = ingress.beyond()
                 && !health::is_probe(parts.uri.path())

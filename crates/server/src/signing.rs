@@ -1,4 +1,4 @@
-//! Signatures of cards: private keys, their public key set, and the signatures of known cards.
+//! Private keys that sign cards and webhooks, their public key set, and the signatures of known cards.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,6 @@ use aws_lc_rs::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use blake3::Hash;
-use bytes::Bytes;
 use herald_protocol::{
     AgentCard, Dialect,
     card::{
@@ -34,7 +33,7 @@ const PRIVATE_KEY: &str = "PRIVATE KEY";
 /// Cards whose signatures are kept. Each agent has a few; more come from made-up host names.
 const KNOWN_CARDS: usize = 1024;
 
-/// A private key that signs cards, with the id that its signatures name.
+/// A private key that signs cards or webhooks, with the id that signatures of cards name.
 ///
 /// In a file it is PKCS#8 in PEM: a key on the curve P-256, for ES256, or Ed25519, for EdDSA. The name of the
 /// file without its extension is the id.
@@ -46,6 +45,31 @@ pub struct SigningKey {
 enum SigningPair {
     Es256(EcdsaKeyPair),
     EdDsa(Ed25519KeyPair),
+}
+
+impl SigningPair {
+    fn read(text: &[u8]) -> Result<Self, SigningKeyError> {
+        let key = pem::parse(text).ok().filter(|key| key.tag() == PRIVATE_KEY);
+        let key = key.ok_or(SigningKeyError::Content)?;
+        match EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.contents()) {
+            Ok(pair) => Ok(Self::Es256(pair)),
+            Err(_) => {
+                let pair = Ed25519KeyPair::from_pkcs8(key.contents());
+                pair.map(Self::EdDsa).map_err(|_| SigningKeyError::Content)
+            }
+        }
+    }
+}
+
+/// Writes a private key to a new file, readable by its owner only.
+fn write_new(path: &Path, key: &[u8]) -> io::Result<()> {
+    let mut options = fs::File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(pem::encode(&pem::Pem::new(PRIVATE_KEY, key)).as_bytes())?;
+    file.sync_all()
 }
 
 /// Errors of signing keys.
@@ -77,31 +101,63 @@ impl SigningKey {
         let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random);
         let key = key.map_err(|_| SigningKeyError::Generate)?;
         let path = directory.join(format!("{id}.pem"));
-        let mut options = fs::File::options();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&path)?;
-        file.write_all(pem::encode(&pem::Pem::new(PRIVATE_KEY, key.as_ref())).as_bytes())?;
-        file.sync_all()?;
+        write_new(&path, key.as_ref())?;
         Ok(path)
+    }
+
+    /// Reads the Ed25519 key in a file, or generates one and writes it to the file, readable by its owner only.
+    /// Its id is made from its public key.
+    pub fn read_or_create_ed25519(path: &Path) -> Result<Self, SigningKeyError> {
+        match fs::read(path) {
+            Ok(text) => return Self::from_pem(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+        let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+        let key = key.map_err(|_| SigningKeyError::Generate)?;
+        write_new(path, key.as_ref())?;
+        Self::from_pem(&fs::read(path)?)
     }
 
     /// Reads the key in a file.
     pub fn read(path: &Path) -> Result<Self, SigningKeyError> {
         let id = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
         check_id(id)?;
-        let text = fs::read(path)?;
-        let key = pem::parse(&text).ok().filter(|key| key.tag() == PRIVATE_KEY);
-        let key = key.ok_or(SigningKeyError::Content)?;
-        let elliptic = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.contents());
-        let pair = match elliptic {
-            Ok(pair) => SigningPair::Es256(pair),
-            Err(_) => SigningPair::EdDsa(
-                Ed25519KeyPair::from_pkcs8(key.contents()).map_err(|_| SigningKeyError::Content)?,
-            ),
-        };
+        let pair = SigningPair::read(&fs::read(path)?)?;
         Ok(Self { id: id.to_owned(), pair })
+    }
+
+    /// Reads a key in PEM. Its id is made from its public key.
+    pub fn from_pem(text: &[u8]) -> Result<Self, SigningKeyError> {
+        let pair = SigningPair::read(text)?;
+        let public = match &pair {
+            SigningPair::Es256(pair) => pair.public_key().as_ref(),
+            SigningPair::EdDsa(pair) => pair.public_key().as_ref(),
+        };
+        let id = format!("key-{}", &blake3::hash(public).to_hex()[..16]);
+        Ok(Self { id, pair })
+    }
+
+    /// True if the key is an Ed25519 key.
+    pub(crate) const fn is_ed25519(&self) -> bool {
+        matches!(self.pair, SigningPair::EdDsa(_))
+    }
+
+    /// The Ed25519 signature of bytes, if the key can make one.
+    pub(crate) fn sign_ed25519(&self, content: &[u8]) -> Option<Signature> {
+        match &self.pair {
+            SigningPair::Es256(_) => None,
+            SigningPair::EdDsa(pair) => Some(pair.sign(content)),
+        }
+    }
+
+    /// The public key, if it is an Ed25519 key.
+    #[cfg(test)]
+    pub(crate) fn ed25519_public_key(&self) -> Option<&[u8]> {
+        match &self.pair {
+            SigningPair::Es256(_) => None,
+            SigningPair::EdDsa(pair) => Some(pair.public_key().as_ref()),
+        }
     }
 
     /// The id of the key.
@@ -172,31 +228,35 @@ struct KeySetDocument<'a> {
     keys: Vec<PublicKeyDocument<'a>>,
 }
 
+/// The public keys as a JSON Web Key Set, each id once. `None` without a key.
+pub(crate) fn key_set(keys: &[Arc<SigningKey>]) -> Option<Vec<u8>> {
+    let mut listed: Vec<PublicKeyDocument<'_>> = Vec::new();
+    for key in keys {
+        if !listed.iter().any(|known| known.kid == key.id) {
+            listed.push(key.public());
+        }
+    }
+    let set = KeySetDocument { keys: listed };
+    (!keys.is_empty()).then(|| serde_json::to_vec(&set).expect("a key set has string keys"))
+}
+
 /// Signer of the cards of a server.
 #[derive(Debug)]
 pub(crate) struct CardSigner {
     key: Arc<SigningKey>,
     header: ProtectedHeader,
-    key_set: Bytes,
     /// Signatures by the hash of the unsigned card. A signature costs more than all else of a card.
     known: Mutex<HashMap<Hash, Arc<[AgentCardSignature]>>>,
 }
 
 impl CardSigner {
-    /// A signer with these keys, if there are any: the first one signs, all are published, so that cards
-    /// with signatures of an earlier key can be verified.
+    /// A signer with these keys, if there are any: the first one signs. All are published, so that cards with
+    /// signatures of an earlier key can be verified.
     pub(crate) fn new(keys: &[Arc<SigningKey>], jku: Option<String>) -> Option<Self> {
         let key = Arc::clone(keys.first()?);
-        let set = KeySetDocument { keys: keys.iter().map(|key| key.public()).collect() };
-        let key_set = serde_json::to_vec(&set).expect("a key set has string keys").into();
         let mut header = ProtectedHeader::new(key.algorithm(), key.id());
         header.jku = jku;
-        Some(Self { key, header, key_set, known: Mutex::default() })
-    }
-
-    /// The public keys, as a JSON Web Key Set.
-    pub(crate) fn key_set(&self) -> Bytes {
-        self.key_set.clone()
+        Some(Self { key, header, known: Mutex::default() })
     }
 
     /// Signs a card, once for each content.
