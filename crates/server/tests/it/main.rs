@@ -9,8 +9,11 @@ mod canary;
 mod client;
 mod hub;
 mod provider;
+mod receiver;
 #[path = "../../../protocol/tests/it/replaced.rs"]
 mod replaced;
+#[path = "../../src/webhook/guard/tests/spellings.rs"]
+mod spellings;
 
 mod api;
 mod auth;
@@ -45,5 +48,7 @@ mod unread;
 mod v01;
 mod v03;
 mod version;
+mod webhook_guard;
+mod webhook_sender;
 mod words;
 mod ws;
