@@ -25,6 +25,7 @@ use crate::{
     observer::Observer,
     settings::Settings,
     store::Store,
+    webhooks::{sender::WebhookSender, shared::Webhooks},
 };
 
 /// The number of callers that must exhaust their quotas before the budget of requests is exhausted.
@@ -39,6 +40,7 @@ pub struct EngineBuilder {
     settings: Settings,
     clock: Clock,
     observer: Option<Arc<dyn Observer>>,
+    sender: Option<Arc<dyn WebhookSender>>,
 }
 
 impl EngineBuilder {
@@ -85,6 +87,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets the HTTP client for webhooks. Without one no agent supports push notifications.
+    #[must_use]
+    pub fn webhooks(mut self, sender: Arc<dyn WebhookSender>) -> Self {
+        self.sender = Some(sender);
+        self
+    }
+
     /// Builds the engine. Returns an error if the agents are missing or invalid.
     pub fn build(self) -> Result<Engine, BuildError> {
         let first = self.agents.first().map(|(profile, _)| profile.name.clone());
@@ -116,6 +125,7 @@ impl EngineBuilder {
             left: CancellationToken::new(),
             acts: ActBuffer::default(),
             key_uses: KeyUses::default(),
+            webhooks: Webhooks { sender: self.sender, ..Webhooks::default() },
             key_changes: watch::Sender::default(),
             secret,
         }))
@@ -148,6 +158,7 @@ impl Engine {
             settings: Settings::default(),
             clock: Clock::system(),
             observer: None,
+            sender: None,
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
-use herald_protocol::{AgentName, Error, ErrorKind, Json, Metadata, Operation, TaskId, TenantId};
+use herald_protocol::{
+    AgentName, Dialect, Error, ErrorKind, Json, Metadata, Operation, TaskId, TenantId,
+};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -89,6 +91,8 @@ pub struct AgentRoute {
     pub agent: Option<AgentName>,
     /// The extensions that the request names.
     pub extensions: Vec<String>,
+    /// The protocol version of the call, in which webhooks that it registers get their deliveries.
+    pub dialect: Dialect,
 }
 
 impl AgentRoute {

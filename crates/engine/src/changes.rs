@@ -36,8 +36,10 @@ pub(crate) async fn follow_others(core: Arc<Core>) {
                     }
                 }
                 Change::Keys => core.key_changes.send_replace(()),
+                Change::Webhooks => core.webhooks.ready.notify_one(),
                 Change::All => {
                     core.key_changes.send_replace(());
+                    core.webhooks.ready.notify_one();
                     refresh_all(&core).await;
                     core.wake_dispatchers();
                 }

@@ -16,8 +16,8 @@ use crate::{
     observer,
     rules::{self, Command, Event, Extent, Received, Record, TaskLimits},
     store::{
-        Actor, Append, Cause, Dedup, Epoch, Kind, MemberId, Original, Snapshot, StoreError,
-        TaskVersion,
+        Actor, Append, Cause, Dedup, Epoch, Kind, MemberId, NewWebhook, Original, Snapshot,
+        StoreError, TaskVersion,
     },
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct Write {
     pub(crate) holder: Option<MemberId>,
     pub(crate) commands: Vec<Command>,
     pub(crate) dedup: Option<Dedup>,
+    /// A webhook of the task, which begins at the first event.
+    pub(crate) webhook: Option<Box<NewWebhook>>,
     pub(crate) cause: Cause,
     /// The task, if this write creates it.
     pub(crate) fresh: Option<Record>,
@@ -263,6 +265,7 @@ impl Core {
                 events,
                 snapshot,
                 dedup: write.dedup.clone(),
+                webhook: write.webhook.clone(),
                 cause: write.cause.clone(),
             };
             match self.store.append(append).await {
@@ -300,7 +303,8 @@ impl Core {
                 Err(
                     error @ (StoreError::Unavailable(_)
                     | StoreError::Corrupt(_)
-                    | StoreError::TooLarge(_)),
+                    | StoreError::TooLarge(_)
+                    | StoreError::LimitReached(_)),
                 ) => {
                     return Err(refuse(error).into());
                 }

@@ -26,6 +26,7 @@ use crate::{
     settings::Settings,
     store::{Key, Loaded, LogPage, Scope, Store, StoreError, Stored},
     wakers::FeedWakers,
+    webhooks::shared::Webhooks,
 };
 
 /// Bytes of a stored task from which on it is decoded on a thread of its own.
@@ -71,6 +72,8 @@ pub(crate) struct Core {
     pub(crate) acts: ActBuffer,
     /// Uses of API keys that wait to be stored.
     pub(crate) key_uses: KeyUses,
+    /// Webhooks of the tasks.
+    pub(crate) webhooks: Webhooks,
     /// Notified when an API key may have changed.
     pub(crate) key_changes: watch::Sender<()>,
     /// Signs page tokens.

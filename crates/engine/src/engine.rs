@@ -17,12 +17,12 @@ use crate::{
     caller::{AgentRoute, Caller},
     changes,
     core::Core,
-    fault::{no_push, refuse, shutting_down},
+    fault::{refuse, shutting_down},
     heartbeat,
     janitor::Janitor,
     operator::Operator,
     ops::{
-        cancel, get, list,
+        cancel, get, list, push,
         reply::Reply,
         send::{StoreGuard, Wish, accept},
         subscribe,
@@ -35,6 +35,7 @@ use crate::{
         dispatcher::Dispatcher,
         recovery::{self, QueuedTasks},
     },
+    webhooks::deliverer::Deliverer,
 };
 
 /// A cheap handle; clones share one engine.
@@ -128,10 +129,18 @@ impl Engine {
                 let events = subscribe::subscribe(core, caller, route, subscribe).await?;
                 Ok(Reply::Stream(events.valid_for(caller)))
             }
-            Request::CreateTaskPushNotificationConfig(_)
-            | Request::GetTaskPushNotificationConfig(_)
-            | Request::ListTaskPushNotificationConfigs(_)
-            | Request::DeleteTaskPushNotificationConfig(_) => Err(no_push()),
+            Request::CreateTaskPushNotificationConfig(config) => {
+                push::create(core, caller, route, config).await.map(Reply::PushConfig)
+            }
+            Request::GetTaskPushNotificationConfig(wanted) => {
+                push::get(core, caller, route, wanted).await.map(Reply::PushConfig)
+            }
+            Request::ListTaskPushNotificationConfigs(list) => {
+                push::list(core, caller, route, list).await.map(Reply::PushConfigs)
+            }
+            Request::DeleteTaskPushNotificationConfig(named) => {
+                push::delete(core, caller, route, named).await.map(|()| Reply::Deleted)
+            }
             Request::GetExtendedAgentCard(_) => {
                 let runtime = match &route.agent {
                     Some(agent) => core.runtime(agent)?,
@@ -274,6 +283,9 @@ impl Engine {
             Dispatcher::spawn(&self.core, Arc::clone(runtime));
         }
         self.core.work.spawn(Janitor::new(&self.core).run());
+        if let Some(sender) = &self.core.webhooks.sender {
+            self.core.work.spawn(Deliverer::new(&self.core, Arc::clone(sender)).run());
+        }
         // Apart from the work that a shutdown waits for.
         TaskTracker::new().spawn(heartbeat::keep_alive(Arc::clone(&self.core)));
         TaskTracker::new().spawn(changes::follow_others(Arc::clone(&self.core)));
@@ -345,10 +357,17 @@ fn act_of(owner: &Owner, request: &Request) -> (&'static str, AuditSubject, bool
         Request::ListTasks(_) => ("task.list", None, false),
         Request::CancelTask(cancel) => ("task.cancel", Some(&cancel.id), true),
         Request::SubscribeToTask(subscribe) => ("task.follow", Some(&subscribe.id), false),
-        Request::CreateTaskPushNotificationConfig(_)
-        | Request::DeleteTaskPushNotificationConfig(_) => ("task.push", None, true),
-        Request::GetTaskPushNotificationConfig(_) | Request::ListTaskPushNotificationConfigs(_) => {
-            ("task.read_push", None, false)
+        Request::CreateTaskPushNotificationConfig(config) => {
+            ("task.push", config.task_id.as_ref(), true)
+        }
+        Request::DeleteTaskPushNotificationConfig(named) => {
+            ("task.push", Some(&named.task_id), true)
+        }
+        Request::GetTaskPushNotificationConfig(wanted) => {
+            ("task.read_push", Some(&wanted.task_id), false)
+        }
+        Request::ListTaskPushNotificationConfigs(list) => {
+            ("task.read_push", Some(&list.task_id), false)
         }
         Request::GetExtendedAgentCard(_) => ("card.read", None, false),
     };

@@ -57,5 +57,8 @@ pub(crate) fn refuse(error: StoreError) -> Error {
         | StoreError::Duplicate(_) => internal(&error.to_string()),
         StoreError::Corrupt(cause) => internal(&cause),
         StoreError::TooLarge(_) => internal(&error.to_string()),
+        StoreError::LimitReached(limit) => {
+            Error::new(ErrorKind::LimitExceeded, format!("the limit of {limit} is reached"))
+        }
     }
 }

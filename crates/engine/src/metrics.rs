@@ -93,6 +93,33 @@ impl Histogram {
     }
 }
 
+/// Metrics of webhooks.
+#[derive(Debug)]
+pub struct WebhookMetrics {
+    /// Events that receivers have.
+    pub delivered: Counter,
+    /// Attempts that failed.
+    pub failed: Counter,
+    /// Webhooks that were parked after their last attempt.
+    pub parked: Counter,
+    /// Webhooks whose receiver wanted no more events.
+    pub disabled: Counter,
+    /// The time between an event and its delivery.
+    pub lag: Histogram,
+}
+
+impl Default for WebhookMetrics {
+    fn default() -> Self {
+        Self {
+            delivered: Counter::default(),
+            failed: Counter::default(),
+            parked: Counter::default(),
+            disabled: Counter::default(),
+            lag: Histogram::new(&WORK),
+        }
+    }
+}
+
 /// The response to a scrape. All values of one metric must be written together.
 #[derive(Debug, Default)]
 pub struct Text(String);

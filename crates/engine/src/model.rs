@@ -12,3 +12,4 @@ pub mod member;
 pub mod record;
 pub mod run;
 pub mod scopes;
+pub mod webhook;

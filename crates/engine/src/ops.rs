@@ -3,6 +3,7 @@
 pub(crate) mod cancel;
 pub(crate) mod get;
 pub(crate) mod list;
+pub(crate) mod push;
 pub(crate) mod reply;
 pub(crate) mod send;
 pub(crate) mod subscribe;

@@ -7,6 +7,7 @@ pub mod conformance;
 #[cfg(feature = "test-util")]
 pub mod flaky;
 pub mod sqlite;
+mod webhooks;
 
 use std::{collections::HashSet, fmt, sync::LazyLock};
 
@@ -27,9 +28,14 @@ pub use crate::model::{
     record::Header,
     run::{Epoch, Run, TaskVersion},
     scopes::Scopes,
+    webhook::{DeliveryAttempt, Webhook, WebhookId, WebhookState, WebhookTarget},
 };
 pub use audit::{AuditPage, AuditQuery, AuditRetention, verify_audit};
 pub use change::{Change, Changes};
+pub use webhooks::{
+    ClaimedWebhook, NewWebhook, NextDelivery, WebhookClaim, WebhookLimits, WebhookPage,
+    WebhookProgress, WebhookQuery, WebhookStore,
+};
 
 /// A stored event, with the data of its commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,6 +235,8 @@ pub struct Append {
     pub snapshot: Option<Snapshot>,
     /// An idempotency key that names the first event. The write is refused if the key is taken.
     pub dedup: Option<Dedup>,
+    /// A webhook of the task that begins at the first event.
+    pub webhook: Option<Box<NewWebhook>>,
     /// The cause. Stored with the first event, if the actor is a caller or another principal.
     pub cause: Cause,
 }
@@ -376,12 +384,14 @@ pub enum StoreError {
     Corrupt(String),
     /// The task has this many bytes, which is more than the limit of the read.
     TooLarge(u64),
+    /// There are too many of these.
+    LimitReached(&'static str),
 }
 
 /// Durable storage of tasks. A write for which [`Store::append`] returned `Ok` survives a power
 /// failure.
 #[async_trait]
-pub trait Store: fmt::Debug + Send + Sync + 'static {
+pub trait Store: WebhookStore + fmt::Debug + Send + Sync + 'static {
     /// Writes events, header, snapshot and idempotency key in one transaction. It checks, in this
     /// order, that the writer is a living member, that its claim is current and that the task is at
     /// `expect`. This is the only write of task state. Returns the new head.
@@ -597,7 +607,8 @@ impl StoreError {
             | Self::NotMember
             | Self::Locked
             | Self::Duplicate(_)
-            | Self::TooLarge(_) => self,
+            | Self::TooLarge(_)
+            | Self::LimitReached(_) => self,
         }
     }
 }
@@ -613,6 +624,7 @@ impl fmt::Display for StoreError {
             Self::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
             Self::Corrupt(cause) => write!(f, "the store is corrupt: {cause}"),
             Self::TooLarge(bytes) => write!(f, "the task has {bytes} bytes"),
+            Self::LimitReached(limit) => write!(f, "the limit of {limit} is reached"),
         }
     }
 }

@@ -12,6 +12,9 @@ use crate::{
 /// The highest number of waiting tasks that is counted per agent.
 const WAITING: usize = 1000;
 
+/// The highest number of webhooks that is counted per state.
+const COUNTED_WEBHOOKS: usize = 10_000;
+
 impl Engine {
     /// The context of a new span below `parent`. Without tracing there are no spans of our own, and the
     /// caller's context is passed on unchanged.
@@ -61,6 +64,7 @@ impl Engine {
         for runtime in agents.iter().filter(|runtime| !runtime.metrics.turns.is_empty()) {
             text.histogram(name, &[agent(runtime)], &runtime.metrics.turns);
         }
+        self.write_webhook_metrics(text).await;
         if let Some(store) = core.store.metrics() {
             let name = "herald_store_commit_seconds";
             text.metric(name, "histogram", "How long transactions of the store took.");
@@ -70,6 +74,37 @@ impl Engine {
             text.histogram(name, &[], &store.batches);
             let help = "Transactions of the store that failed.";
             text.single("herald_store_errors_total", "counter", help, store.errors.get());
+        }
+    }
+}
+
+impl Engine {
+    async fn write_webhook_metrics(&self, text: &mut Text) {
+        let core = &self.core;
+        if core.webhooks.sender.is_none() {
+            return;
+        }
+        let metrics = &core.webhooks.metrics;
+        let name = "herald_webhook_attempts_total";
+        text.metric(name, "counter", "Attempts to deliver an event to a webhook.");
+        text.value(name, &[("outcome", "delivered")], metrics.delivered.get());
+        text.value(name, &[("outcome", "failed")], metrics.failed.get());
+        let name = "herald_webhooks_stopped_total";
+        text.metric(name, "counter", "Webhooks to which nothing is delivered any more.");
+        text.value(name, &[("state", "parked")], metrics.parked.get());
+        text.value(name, &[("state", "disabled")], metrics.disabled.get());
+        let name = "herald_webhook_lag_seconds";
+        text.metric(name, "histogram", "How long an event waited for its delivery.");
+        text.histogram(name, &[], &metrics.lag);
+        let name = "herald_webhooks";
+        text.metric(name, "gauge", "Webhooks with undelivered events, by state, up to 10000.");
+        // All nodes see the same webhooks, so only the leader reports them.
+        if core.membership.is_leader()
+            && let Ok(counts) = core.store.count_webhooks(COUNTED_WEBHOOKS).await
+        {
+            for (state, count) in counts {
+                text.value(name, &[("state", state.name())], count);
+            }
         }
     }
 }

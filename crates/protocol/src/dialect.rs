@@ -60,9 +60,10 @@ pub const FILENAME_COMPAT: &str = "filename_compat";
 pub const MEDIA_TYPE_COMPAT: &str = "media_type_compat";
 
 /// The encoding of bodies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Dialect {
     /// A2A 1.0, the same on JSON-RPC and REST.
+    #[default]
     V1,
     /// A2A 0.3 and 0.2 on JSON-RPC: every object has a `kind`.
     V03,

@@ -16,7 +16,7 @@ use crate::{
 
 use pending::PendingMessages;
 use rate::Rate;
-use stored::Stored;
+use stored::StoredLimitsByTenant;
 
 pub(crate) use pending::{LimitedKey, MessageReservation, MessageSize};
 pub(crate) use stored::{Most, StoredLimits};
@@ -32,7 +32,7 @@ pub(crate) struct CallerLimits {
     callers: Rates<Payer>,
     tenants: Rates<TenantId>,
     streams: Streams,
-    stored: Stored,
+    stored: StoredLimitsByTenant,
     pending: PendingMessages,
     refused: Option<Rate<IpAddr>>,
     /// True if the limit of refused credentials is that of loopback addresses too.
@@ -81,7 +81,7 @@ impl CallerLimits {
             callers: Rates::new("limits.caller", &limits.caller, limits, |own| &own.caller),
             tenants: Rates::new("limits.tenant", &limits.tenant, limits, |own| &own.tenant),
             streams: Streams::new(limits),
-            stored: Stored::new(limits),
+            stored: StoredLimitsByTenant::new(limits),
             pending: PendingMessages::default(),
             refused: refused.and_then(|rate| Rate::new(rate, REFUSED_BURST.max(rate))),
             refuses_loopback,

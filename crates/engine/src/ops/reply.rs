@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use herald_protocol::{ContextId, Error, Message, SendResult, Task, TaskId, TaskPage};
+use herald_protocol::{
+    ContextId, Error, Message, SendResult, Task, TaskId, TaskPage,
+    push::{PushConfig, PushConfigPage},
+};
 
 use crate::{
     agents::extended_card::CallerProfile,
@@ -25,6 +28,12 @@ pub enum Reply {
     Tasks(TaskPage),
     /// A stream.
     Stream(Subscription),
+    /// A webhook, without its secrets.
+    PushConfig(PushConfig),
+    /// A page of webhooks.
+    PushConfigs(PushConfigPage),
+    /// A webhook was removed.
+    Deleted,
     /// The description of an agent for its extended card.
     ExtendedCard(Box<CallerProfile>),
 }

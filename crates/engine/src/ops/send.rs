@@ -12,12 +12,13 @@ use crate::{
     agents::profile::Profile,
     agents::runtime::AgentRuntime,
     cache::CachedTask,
-    caller::{AgentRoute, Caller},
+    caller::{AgentRoute, Caller, Scopes},
     commit::{CommitError, Write},
     core::Core,
-    fault::{no_push, refuse, shutting_down, taken},
+    fault::{refuse, shutting_down, taken},
     idempotency,
     ops::{
+        push,
         reply::{Sent, TaskJson},
         subscribe::check_cursor,
     },
@@ -135,7 +136,7 @@ pub(crate) async fn accept(
     core: &Arc<Core>,
     caller: &Caller,
     route: &AgentRoute,
-    send: Box<SendMessage>,
+    mut send: Box<SendMessage>,
     guard: Option<StoreGuard>,
     operation: Operation,
 ) -> Result<Accepted, Error> {
@@ -179,6 +180,13 @@ pub(crate) async fn accept(
         let field = if send.task_only { "sessionId" } else { "message.contextId" };
         return Err(Error::field(field, "is not the context of the task"));
     }
+    let webhook = match send.configuration.task_push_notification_config.take() {
+        Some(config) => {
+            caller.require(Scopes::PUSH, "a push notification config in a message")?;
+            Some(push::inline(core, &runtime, route, config).await?)
+        }
+        None => None,
+    };
     let content = dedup.as_ref().map(|dedup| dedup.content);
     let is_new = existing.is_none();
     let record = existing.unwrap_or_else(|| fresh(core, &runtime, &send));
@@ -220,7 +228,7 @@ pub(crate) async fn accept(
     let keep_first = operation.is_streaming();
     // Moved into the write, because a second handle would force a copy of the task.
     let fresh = is_new.then_some(record);
-    let write = Write { commands, dedup, cause, fresh, keep_first, ..Write::default() };
+    let write = Write { commands, dedup, webhook, cause, fresh, keep_first, ..Write::default() };
     let supervisor = Supervisor::new(core);
     let (started, wait) = (Arc::clone(&cached), core.settings.commit_wait);
     let written = core
@@ -349,9 +357,6 @@ fn fresh(core: &Core, runtime: &AgentRuntime, send: &SendMessage) -> Record {
 
 /// Checks a message against the agent's profile.
 fn check_message(profile: &Profile, send: &SendMessage, is_answer: bool) -> Result<(), Error> {
-    if send.configuration.task_push_notification_config.is_some() {
-        return Err(no_push());
-    }
     if let Some(key) = &send.idempotency_key
         && (key.is_empty() || key.len() > idempotency::MAX_KEY_BYTES)
     {

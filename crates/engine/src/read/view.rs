@@ -49,13 +49,13 @@ impl Core {
         let now = self.find_any(key).await?.filter(|record| record.head == seq);
         let task = match now {
             Some(record) => record.task,
-            None => self.task_at(key, seq).await?,
+            None => self.record_at(key, seq).await?.task,
         };
         Ok(shown(task, history_length))
     }
 
-    /// The task as it stood after one of its events, rebuilt from its log.
-    async fn task_at(&self, key: &Key, seq: Seq) -> Result<Arc<Task>, Error> {
+    /// The record as it stood after one of its events, rebuilt from its log.
+    pub(crate) async fn record_at(&self, key: &Key, seq: Seq) -> Result<Record, Error> {
         let (stored, _reservation) = self.load(key).await?;
         let header = stored.ok_or_else(Error::task_not_found)?.header;
         let id = key.task.clone();
@@ -72,6 +72,6 @@ impl Core {
             // A long log must not block the runtime thread.
             tokio::task::yield_now().await;
         }
-        Ok(record.task)
+        Ok(record)
     }
 }

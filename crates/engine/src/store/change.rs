@@ -21,6 +21,8 @@ pub enum Change {
     Work(AgentName),
     /// An API key was created or revoked.
     Keys,
+    /// Webhooks are ready.
+    Webhooks,
     /// Anything may have changed.
     All,
 }

@@ -15,6 +15,7 @@ mod read;
 mod shared;
 mod sweep;
 mod turns;
+mod webhooks;
 
 use std::{ops::AsyncFn, sync::Arc};
 
@@ -167,6 +168,21 @@ where
             audit_records_are_filtered,
             audit_retention_keeps_the_chain,
         },
+        webhooks::{
+            a_webhook_is_found_as_it_was_registered,
+            a_registration_with_the_same_name_replaces_or_renews,
+            webhooks_have_limits,
+            an_append_registers_its_webhook_or_nothing,
+            a_webhook_is_claimed_once_and_released_when_it_is_done,
+            an_event_during_a_claim_is_not_missed,
+            a_failed_webhook_waits_for_its_time,
+            a_stopped_webhook_waits_until_it_is_started_again,
+            receivers_take_turns,
+            webhooks_of_a_dead_member_are_ready,
+            attempts_are_kept_up_to_a_number,
+            a_task_with_deliveries_is_kept,
+            webhooks_are_listed_in_pages,
+        },
     );
 }
 
@@ -250,6 +266,7 @@ fn create(key: Key, now: i64) -> Append {
         events,
         snapshot: None,
         dedup: None,
+        webhook: None,
         cause: Actor::Caller.into(),
     }
 }
@@ -273,6 +290,7 @@ fn finish(key: Key, now: i64) -> Append {
         events,
         snapshot,
         dedup: None,
+        webhook: None,
         cause: Actor::Agent.into(),
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
+use herald_protocol::{AgentName, PushConfigId, Seq, TaskId, Timestamp};
 
 use crate::metrics::StoreMetrics;
 
@@ -19,6 +19,10 @@ use super::{
     HistoryQuery, Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind,
     Original, Owner, OwnerQuery, Position, Retention, Scope, Store, StoreError, StoreStatus,
     Stored, TaskVersion, Usage, sqlite::Sqlite,
+};
+use super::{
+    ClaimedWebhook, DeliveryAttempt, NewWebhook, Webhook, WebhookClaim, WebhookId, WebhookPage,
+    WebhookProgress, WebhookQuery, WebhookState, WebhookStore,
 };
 
 type FailingAppends = (fn(&Append) -> bool, usize);
@@ -362,5 +366,76 @@ impl Store for Flaky {
 
     fn secret(&self) -> [u8; 32] {
         self.store.secret()
+    }
+}
+
+#[async_trait]
+impl WebhookStore for Flaky {
+    async fn put_webhook(&self, key: &Key, new: NewWebhook) -> Result<Option<Webhook>, StoreError> {
+        self.check_write()?;
+        self.store.put_webhook(key, new).await
+    }
+
+    async fn remove_webhook(&self, key: &Key, config: &PushConfigId) -> Result<bool, StoreError> {
+        self.check_write()?;
+        self.store.remove_webhook(key, config).await
+    }
+
+    async fn webhooks_of(
+        &self,
+        key: &Key,
+        after: Option<&PushConfigId>,
+        limit: usize,
+    ) -> Result<Vec<Webhook>, StoreError> {
+        self.store.webhooks_of(key, after, limit).await
+    }
+
+    async fn find_webhook(&self, id: WebhookId) -> Result<Option<Webhook>, StoreError> {
+        self.store.find_webhook(id).await
+    }
+
+    async fn list_webhooks(&self, query: WebhookQuery) -> Result<WebhookPage, StoreError> {
+        self.store.list_webhooks(query).await
+    }
+
+    async fn attempts(&self, id: WebhookId) -> Result<Vec<DeliveryAttempt>, StoreError> {
+        self.store.attempts(id).await
+    }
+
+    async fn claim_webhooks(
+        &self,
+        me: MemberId,
+        claim: WebhookClaim,
+        now: Timestamp,
+    ) -> Result<Vec<ClaimedWebhook>, StoreError> {
+        self.check_write()?;
+        self.store.claim_webhooks(me, claim, now).await
+    }
+
+    async fn record_progress(
+        &self,
+        me: MemberId,
+        id: WebhookId,
+        progress: WebhookProgress,
+    ) -> Result<bool, StoreError> {
+        self.check_write()?;
+        self.store.record_progress(me, id, progress).await
+    }
+
+    async fn restart_webhook(
+        &self,
+        id: WebhookId,
+        cursor: Option<Seq>,
+    ) -> Result<Option<Webhook>, StoreError> {
+        self.check_write()?;
+        self.store.restart_webhook(id, cursor).await
+    }
+
+    async fn next_attempt(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.store.next_attempt().await
+    }
+
+    async fn count_webhooks(&self, limit: usize) -> Result<Vec<(WebhookState, u64)>, StoreError> {
+        self.store.count_webhooks(limit).await
     }
 }

@@ -28,6 +28,7 @@ mod serial_queue;
 mod statements;
 mod status;
 mod sweep;
+mod webhooks;
 mod writer;
 
 use std::{

@@ -25,3 +25,4 @@ mod streams;
 mod support;
 mod traces;
 mod visibility;
+mod webhooks;

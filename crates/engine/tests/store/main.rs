@@ -101,6 +101,7 @@ fn task(name: &str, body: Vec<u8>) -> Append {
         events,
         snapshot,
         dedup: None,
+        webhook: None,
         cause: Actor::Caller.into(),
     }
 }

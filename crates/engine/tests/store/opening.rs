@@ -370,6 +370,8 @@ fn downgrade(conn: &Connection, version: usize) {
         "DROP TABLE api_keys; DROP TABLE audit",
         "DROP INDEX serial_heads_by_owner; DROP INDEX tasks_active;
          CREATE INDEX tasks_active ON tasks (agent, holder, created) WHERE phase = 1",
+        "DROP TABLE webhooks; DROP TABLE webhook_attempts; DROP TABLE webhook_counts;
+         ALTER TABLE tasks DROP COLUMN webhooks",
     ];
     for step in undo.iter().skip(version - 1).rev() {
         conn.execute_batch(step).unwrap();

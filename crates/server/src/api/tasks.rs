@@ -138,7 +138,7 @@ impl ApiRequest<'_> {
         let profile = self.engine().profile(None);
         let extensions = profile.iter().flat_map(|profile| &profile.extensions);
         let extensions = extensions.map(|extension| extension.uri.clone()).collect();
-        let route = AgentRoute { agent: None, extensions };
+        let route = AgentRoute { extensions, ..AgentRoute::default() };
         self.engine().call(&caller, &route, request).await.map(|_| ())
     }
 

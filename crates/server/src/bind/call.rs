@@ -169,7 +169,8 @@ impl Exchange<'_> {
         } else {
             None
         };
-        let route = AgentRoute { agent: self.agent.clone(), extensions: self.extensions() };
+        let (agent, extensions) = (self.agent.clone(), self.extensions());
+        let route = AgentRoute { agent, extensions, dialect };
         Ok(AdmittedCall { caller, route, permit })
     }
 
@@ -177,8 +178,13 @@ impl Exchange<'_> {
     fn within_quota(&self, caller: &Caller, reply: Reply) -> Reply {
         match reply {
             Reply::Stream(events) => Reply::Stream(events.within(self.response_quota(caller))),
-            whole
-            @ (Reply::Sent(_) | Reply::Task(_) | Reply::Tasks(_) | Reply::ExtendedCard(_)) => whole,
+            whole @ (Reply::Sent(_)
+            | Reply::Task(_)
+            | Reply::Tasks(_)
+            | Reply::PushConfig(_)
+            | Reply::PushConfigs(_)
+            | Reply::Deleted
+            | Reply::ExtendedCard(_)) => whole,
         }
     }
 
@@ -253,6 +259,9 @@ impl CallReply {
             (Reply::Sent(sent), _) => out.extend(dialect.encode_send_result(&sent.decode()?)),
             (Reply::Task(task), _) => out.extend(dialect.encode_task(&task.decode()?)),
             (Reply::Tasks(page), _) => out.extend(dialect.encode_page(&page)),
+            (Reply::PushConfig(config), _) => out.extend(dialect.encode_push_config(&config)),
+            (Reply::PushConfigs(page), _) => out.extend(dialect.encode_push_page(&page)),
+            (Reply::Deleted, _) => out.extend(dialect.encode_deleted()),
             (Reply::ExtendedCard(described), _) => {
                 out.extend(dialect.encode_card(&card::extended(exchange, *described)));
             }
@@ -277,6 +286,9 @@ impl CallReply {
             Reply::Sent(sent) => service.encode_send_result(sent.decode()?),
             Reply::Task(task) => service.encode_task(task.decode()?),
             Reply::Tasks(page) => service.encode_page(page),
+            Reply::PushConfig(config) => service.encode_push_config(config),
+            Reply::PushConfigs(page) => service.encode_push_page(page),
+            Reply::Deleted => Vec::new(),
             Reply::ExtendedCard(described) => {
                 service.encode_card(card::extended(exchange, *described))
             }

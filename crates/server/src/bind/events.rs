@@ -70,7 +70,11 @@ async fn open(exchange: &Exchange<'_>) -> Result<(Feed, StreamPermit), Error> {
     };
     let (tasks, after) = (tasks(exchange.parts)?, position(exchange.parts)?);
     let permit = exchange.stream_permit(&caller)?;
-    let route = AgentRoute { agent: exchange.agent.clone(), extensions: exchange.extensions() };
+    let route = AgentRoute {
+        agent: exchange.agent.clone(),
+        extensions: exchange.extensions(),
+        ..AgentRoute::default()
+    };
     let feed = exchange.shared.engine.follow(&caller, &route, tasks, after).await?;
     Ok((feed.within(exchange.response_quota(&caller)), permit))
 }

@@ -133,14 +133,14 @@ impl Drop for GateHandle {
 mod tests {
     use super::*;
     use crate::{
-        caller_limits::stored::Stored,
+        caller_limits::stored::StoredLimitsByTenant,
         config::{Limits, UsageLimits},
     };
 
     fn most(active_tasks: u64) -> Most {
         let caller = UsageLimits { active_tasks: Some(active_tasks), ..UsageLimits::default() };
         let limits = Limits { caller, ..Limits::default() };
-        Stored::new(&limits).of(&TenantId::default()).unwrap().caller.unwrap()
+        StoredLimitsByTenant::new(&limits).of(&TenantId::default()).unwrap().caller.unwrap()
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ const LATER: Duration = Duration::from_secs(60);
 
 /// The limits of each caller and of each tenant, and those of single tenants.
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredLimitsByTenant {
     default: StoredLimits,
     of_tenants: HashMap<TenantId, StoredLimits>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Most {
     bytes: u64,
 }
 
-impl Stored {
+impl StoredLimitsByTenant {
     pub(super) fn new(limits: &Limits) -> Self {
         let none = UsageLimits::default();
         let of = |caller: &UsageLimits, tenant: &UsageLimits| StoredLimits {

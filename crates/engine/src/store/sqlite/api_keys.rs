@@ -5,18 +5,16 @@ use rusqlite::{Connection, Row, params, types::ValueRef};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::store::{
-    ApiKey, ApiKeyId, ApiKeyQuery, AuditEntry, Change, MemberId, Owner, StoreError, Visibility,
+    ApiKey, ApiKeyId, ApiKeyQuery, AuditEntry, Change, Owner, StoreError, Visibility,
 };
 
 use super::{
     append::{Batch, JobResult},
     job::Work,
+    members::NO_MEMBER,
     rows::{Fault, readable, size, text},
     statements as sql,
 };
-
-/// Writes by no member. All members are notified of them.
-const NO_MEMBER: MemberId = MemberId(0);
 
 /// Stores a new key and the record of its creation.
 #[derive(Debug)]

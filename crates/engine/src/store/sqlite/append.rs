@@ -13,7 +13,7 @@ use rusqlite::{Connection, Row, Statement, ToSql, params};
 use crate::{
     clock::Clock,
     store::{
-        Actor, Append, Cause, Change, Header, MemberId, MemberKind, Run, Snapshot, StoreError,
+        Actor, Append, Cause, Change, Header, Key, MemberId, MemberKind, Run, Snapshot, StoreError,
         TaskVersion, change::ChangeBus,
     },
 };
@@ -80,6 +80,8 @@ pub(super) struct Batch<'a> {
     pub(super) is_shared: &'a AtomicBool,
     /// The changes to publish after the commit.
     pub(super) changes: Vec<(MemberId, Change)>,
+    /// True if webhooks became ready.
+    pub(super) has_ready_webhooks: bool,
 }
 
 /// The work that remains after the commit.
@@ -99,8 +101,19 @@ struct KnownTask {
     counted: i64,
     /// True if the task has a snapshot.
     snapshot: bool,
+    /// True if the task has webhooks.
+    webhooks: bool,
     indexed: IndexedColumns,
     run: Run,
+}
+
+/// The rows of a task and of its owner.
+#[derive(Debug, Clone, Copy)]
+struct PlacedTask {
+    row: i64,
+    owner: i64,
+    /// True if the task has webhooks.
+    webhooks: bool,
 }
 
 /// The indexed columns that can change.
@@ -163,6 +176,7 @@ impl Work for Box<Append> {
 impl Batch<'_> {
     /// Writes the time of the commit and the counters.
     pub(super) fn finish(mut self) -> Result<AfterCommit, Fault> {
+        self.announce_webhooks();
         if let Some(position) = self.first_event {
             let now = self.clock.now().as_millis();
             self.prepared.run(sql::ADD_COMMIT, params![position, now])?;
@@ -200,8 +214,12 @@ impl Batch<'_> {
                 );
             }
         }
-        let (row, owner) = match self.put_header(append)? {
-            Ok(found) => found,
+        let placed = match self.check_new_webhook(append)? {
+            Ok(()) => self.put_header(append)?,
+            Err(refusal) => Err(refusal),
+        };
+        let PlacedTask { row, owner, webhooks } = match placed {
+            Ok(placed) => placed,
             Err(refusal) => {
                 if let Some(dedup) = &dedup {
                     self.prepared.run(sql::RELEASE_KEY, [dedup.key])?;
@@ -228,6 +246,13 @@ impl Batch<'_> {
                 self.memory.names.present(&mut self.prepared, owner, block)?;
             }
         }
+        if let Some(new) = &append.webhook {
+            self.put_webhook((row, owner), &append.key, new, append.expect.head + 1)?;
+            self.has_ready_webhooks = true;
+        }
+        if webhooks && head > append.expect.head {
+            self.wake_webhooks_of(row)?;
+        }
         let Header { agent, run, .. } = &append.header;
         self.update_serial(agent, row, run)?;
         self.announce(append.writer, || Change::Task(append.key.clone()));
@@ -251,9 +276,41 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Checks the append against the stored task, and writes the header and the snapshot. Returns
-    /// the rows of the task and of its owner.
-    fn put_header(&mut self, append: &mut Append) -> JobResult<(i64, i64)> {
+    /// Refuses an append with a webhook that would be one too many.
+    fn check_new_webhook(&mut self, append: &Append) -> JobResult<()> {
+        let (Some(new), Key { owner, task }) = (&append.webhook, &append.key) else {
+            return Ok(Ok(()));
+        };
+        let found = match self.memory.names.owner(self.conn, owner)? {
+            Some(owner) => refuse_unreadable(self.find(owner, task))?,
+            None => Ok(None),
+        };
+        match found {
+            // A task without a row has no webhooks.
+            Ok(found) => {
+                self.check_webhook_limits(found.map_or(0, |known| known.row), &owner.tenant, new)
+            }
+            Err(unreadable) => Ok(Err(unreadable)),
+        }
+    }
+
+    /// Remembers whether a task has webhooks.
+    pub(super) fn set_has_webhooks(
+        &mut self,
+        row: i64,
+        owner: i64,
+        task: &TaskId,
+        has: bool,
+    ) -> Result<(), Fault> {
+        self.prepared.run(sql::MARK_WEBHOOKS, params![row, has])?;
+        if let Some(known) = self.memory.active.get_mut(&(owner, task.clone())) {
+            known.webhooks = has;
+        }
+        Ok(())
+    }
+
+    /// Checks the append against the stored task, and writes the header and the snapshot.
+    fn put_header(&mut self, append: &mut Append) -> JobResult<PlacedTask> {
         let head = append.expect.head + append.events.len() as u64;
         if append.expect.head == 0 {
             return self.create(append, head);
@@ -294,7 +351,7 @@ impl Batch<'_> {
             self.update(&before, &after, header, snapshot.take())?;
         }
         self.memory.keep(owner, &key.task, after);
-        Ok(Ok((before.row, owner)))
+        Ok(Ok(PlacedTask { row: before.row, owner, webhooks: before.webhooks }))
     }
 
     fn find(&mut self, owner: i64, task: &TaskId) -> Result<Option<KnownTask>, Fault> {
@@ -305,7 +362,7 @@ impl Batch<'_> {
         rows.next()?.map(|row| KnownTask::read(row, owner)).transpose()
     }
 
-    fn create(&mut self, append: &mut Append, head: Seq) -> JobResult<(i64, i64)> {
+    fn create(&mut self, append: &mut Append, head: Seq) -> JobResult<PlacedTask> {
         let snapshot = append.snapshot.take();
         let Append { key, header, .. } = &*append;
         let Header { context, state, changed, created, hidden, bytes, run: turns, .. } = header;
@@ -362,11 +419,12 @@ impl Batch<'_> {
             head,
             counted: int(*bytes),
             snapshot: has_snapshot,
+            webhooks: false,
             indexed: IndexedColumns::of(group, header),
             run: turns.clone(),
         };
         self.memory.keep(owner, &key.task, known);
-        Ok(Ok((row, owner)))
+        Ok(Ok(PlacedTask { row, owner, webhooks: false }))
     }
 
     fn update(
@@ -455,6 +513,7 @@ impl KnownTask {
             head: uint(row.get(1)?),
             counted: row.get(2)?,
             snapshot: row.get::<_, Option<i64>>(3)?.is_some(),
+            webhooks: row.get(16)?,
             indexed: IndexedColumns {
                 group: Group { owner, hidden: row.get(6)?, agent: row.get(4)?, state: row.get(5)? },
                 changed: row.get(7)?,

@@ -2,16 +2,17 @@
 //! steps of the SQLite virtual machine, not time.
 
 use bytes::Bytes;
-use herald_protocol::{AgentName, TaskState, Timestamp};
+use herald_protocol::{AgentName, Dialect, TaskState, Timestamp};
 use rusqlite::{StatementStatus, params};
 
 use crate::{
     clock::Clock,
     store::{
         Actor, ApiKey, ApiKeyQuery, Append, AuditActor, AuditEntry, AuditQuery, AuditRetention,
-        Conversation, Dedup, DueQuery, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery,
-        Loaded, MemberId, MemberKind, Owner, OwnerQuery, Retention, Run, Scope, Snapshot, Store,
-        TaskVersion,
+        Conversation, Dedup, DeliveryAttempt, DueQuery, FeedQuery, Header, HistoryQuery, Key, Kind,
+        ListQuery, Loaded, MemberId, MemberKind, NewWebhook, NextDelivery, Owner, OwnerQuery,
+        Retention, Run, Scope, Snapshot, Store, TaskVersion, WebhookClaim, WebhookId,
+        WebhookLimits, WebhookProgress, WebhookQuery, WebhookStore, WebhookTarget,
     },
 };
 
@@ -49,6 +50,12 @@ const KEYS: &str = "INSERT INTO api_keys (id, hash, tenant, principal, scopes, c
     SELECT printf('k%08d', i), CAST(printf('%032d', i) AS BLOB), 'acme', 'p', 'send', i, '', '' FROM n";
 const AUDIT: &str = "INSERT INTO audit (number, at, tenant, principal, credential, action, detail, \
     previous, hash) SELECT i, i, 'acme', 'p', 'key', 'a', '', zeroblob(32), zeroblob(32) FROM n";
+
+/// A parked webhook of each task.
+const WEBHOOKS: &str = "INSERT INTO webhooks (row, id, task, owner, config, receiver, url, secrets, \
+    dialect, created, start, cursor, state, failures, due, attempts) \
+    SELECT i, CAST(printf('%016d', i) AS BLOB), i, 1 + i % 20, 'a', 'acme http://r' || i, 'http://r' || i, \
+    x'', 10, i, 3, 2, 3, 9, i, 9 FROM n";
 
 /// Waiting tasks, one event each. With `?2` each has its own conversation.
 const WAITING: &str = "INSERT INTO tasks (row, owner, agent, id, context, state, changed, created, \
@@ -99,6 +106,8 @@ impl Counted {
             conn.execute(&format!("{NUMBERS} {EVENTS}"), [3 * tasks]).unwrap();
             conn.execute(&format!("{NUMBERS} {KEYS}"), [tasks]).unwrap();
             conn.execute(&format!("{NUMBERS} {AUDIT}"), [tasks]).unwrap();
+            conn.execute(&format!("{NUMBERS} {WEBHOOKS}"), [tasks]).unwrap();
+            conn.execute("UPDATE tasks SET webhooks = 1", []).unwrap();
             conn.execute_batch(
                 "INSERT INTO dedup (key, position) SELECT key, position FROM events
                  WHERE key IS NOT NULL;
@@ -180,6 +189,7 @@ fn received(key: Key, context: &str) -> Append {
         events,
         snapshot: None,
         dedup,
+        webhook: None,
         cause: Actor::Caller.into(),
     }
 }
@@ -198,6 +208,7 @@ fn begun(key: Key) -> Append {
         events,
         snapshot: None,
         dedup: None,
+        webhook: None,
         cause: Actor::Agent.into(),
     }
 }
@@ -221,7 +232,79 @@ async fn everything(tasks: i64) -> Counted {
     owners(&mut counted, tasks).await;
     writes(&mut counted).await;
     keys_and_audit(&mut counted, tasks).await;
+    webhooks(&mut counted, tasks).await;
     counted
+}
+
+/// Webhooks, while each of the tasks has a parked one.
+async fn webhooks(counted: &mut Counted, tasks: i64) {
+    let task = key(tasks / 2);
+    let new = |config: &str| NewWebhook {
+        id: WebhookId::random(),
+        target: WebhookTarget {
+            config: config.into(),
+            url: "http://new/".to_owned(),
+            scheme: None,
+            secrets: Bytes::new(),
+            dialect: Dialect::V1,
+        },
+        limits: WebhookLimits { per_task: 9, per_tenant: 9 },
+    };
+    let id = counted.store.put_webhook(&task, new("b")).await.unwrap().unwrap().id;
+    counted.note("a new webhook");
+    counted.store.put_webhook(&task, new("b")).await.unwrap().unwrap();
+    counted.note("a renewed webhook");
+    assert_eq!(counted.store.webhooks_of(&task, None, 9).await.unwrap().len(), 2);
+    counted.note("the webhooks of a task");
+    let now = Timestamp::from_millis(4_102_444_800_000);
+    let claim = || WebhookClaim { others: 9, limit: 9, ..WebhookClaim::default() };
+    assert_eq!(counted.store.claim_webhooks(LIVING, claim(), now).await.unwrap().len(), 1);
+    counted.note("a claimed webhook");
+    let attempt = DeliveryAttempt {
+        seq: 3,
+        at: now,
+        millis: 1,
+        delivered: false,
+        status: None,
+        detail: String::new(),
+        next: None,
+    };
+    let failed =
+        WebhookProgress { cursor: 2, attempt: Some(attempt), next: NextDelivery::Wait(now) };
+    assert_eq!(counted.store.record_progress(LIVING, id, failed).await, Ok(true));
+    counted.note("a failed attempt");
+    assert_eq!(counted.store.next_attempt().await, Ok(Some(now)));
+    counted.note("the time of the next attempt");
+    assert_eq!(counted.store.attempts(id).await.unwrap().len(), 1);
+    counted.note("the attempts of a webhook");
+    assert_eq!(counted.store.claim_webhooks(LIVING, claim(), now).await.unwrap().len(), 1);
+    counted.note("a webhook whose time has come");
+    let next = NextDelivery::Release(3);
+    let done = WebhookProgress { cursor: 3, attempt: None, next };
+    assert_eq!(counted.store.record_progress(LIVING, id, done).await, Ok(true));
+    counted.note("a delivered event");
+    counted.store.restart_webhook(id, Some(0)).await.unwrap().unwrap();
+    counted.note("a restarted webhook");
+    for scope in [Scope::Own(owner(1)), Scope::All] {
+        let query = WebhookQuery { scope, state: None, before: None, limit: 3 };
+        assert_eq!(counted.store.list_webhooks(query).await.unwrap().webhooks.len(), 3);
+    }
+    assert_eq!(counted.store.count_webhooks(10).await.unwrap().len(), 4);
+    counted.store.remove_webhook(&task, &"b".into()).await.unwrap();
+    // The lists examine a fixed number of webhooks, which a small store does not have.
+    counted.note("lists of webhooks");
+    counted.done.pop();
+    let owned = Key { owner: owner(1), task: "hooked".into() };
+    let webhook = Some(Box::new(new("a")));
+    let first = Append { webhook, dedup: None, ..received(owned.clone(), "c") };
+    counted.store.append(first).await.unwrap();
+    counted.note("a message with a webhook");
+    let claimed = counted.store.claim_webhooks(LIVING, claim(), now).await.unwrap();
+    let done = WebhookProgress { cursor: 1, attempt: None, next: NextDelivery::Release(1) };
+    let id = claimed[0].webhook.id;
+    assert_eq!(counted.store.record_progress(LIVING, id, done).await, Ok(true));
+    counted.store.append(begun(owned)).await.unwrap();
+    counted.note("an event of a task with a webhook");
 }
 
 async fn reads(counted: &mut Counted, tasks: i64) {

@@ -138,7 +138,7 @@ fn filters(conn: &Connection, query: &ListQuery) -> Result<Option<ListFilters>, 
 }
 
 /// The owners in the scope that have tasks.
-fn owners(conn: &Connection, scope: &Scope) -> Result<Vec<i64>, Fault> {
+pub(super) fn owners(conn: &Connection, scope: &Scope) -> Result<Vec<i64>, Fault> {
     let read = |row: &rusqlite::Row<'_>| row.get(0);
     let owners = match scope {
         Scope::Own(owner) => find_owner(conn, owner)?.into_iter().collect(),

@@ -17,6 +17,9 @@ use super::{
     statements as sql,
 };
 
+/// The writer of changes that no member makes. All members are notified of them.
+pub(super) const NO_MEMBER: MemberId = MemberId(0);
+
 /// The heartbeat counters of all members since this process opened the database.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeats(Mutex<HashMap<MemberId, u64>>);
@@ -142,6 +145,7 @@ impl Batch<'_> {
         self.prepared.run(sql::DROP_MEMBER, [member.blob()])?;
         self.prepared.run(sql::DROP_LOCKS, [member.blob()])?;
         self.requeue_tasks_of(member)?;
+        self.release_webhooks_of(member)?;
         self.announce(member, || Change::All);
         Ok(true)
     }

@@ -38,7 +38,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// The required tables.
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 20] = [
     "agents",
     "api_keys",
     "audit",
@@ -56,6 +56,9 @@ const TABLES: [&str; 17] = [
     "serial_queue",
     "snapshots",
     "tasks",
+    "webhook_attempts",
+    "webhook_counts",
+    "webhooks",
 ];
 
 /// The directory lock, which excludes other processes. The system releases it when the process
@@ -417,20 +420,22 @@ pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenErro
 }
 
 /// Removes the state of the last process, which has ended, as the directory lock proves: its nodes,
-/// the conversation locks of members that no longer exist, and the serial queues, which are built
-/// again for the agents that are serial now. Writes nothing if there is nothing to remove, so that
+/// the conversation locks of members that no longer exist, the claims of webhooks, and the serial
+/// queues, which are built again for the agents that are serial now. Writes nothing if there is nothing to remove, so that
 /// a database on a full disk can be opened.
 fn end_last_process(conn: &mut Connection) -> rusqlite::Result<()> {
     let any = "SELECT EXISTS (SELECT 1 FROM members WHERE kind <> 1)
                OR EXISTS (SELECT 1 FROM conversation_locks)
-               OR EXISTS (SELECT 1 FROM serial_queue)";
+               OR EXISTS (SELECT 1 FROM serial_queue)
+               OR EXISTS (SELECT 1 FROM webhooks WHERE holder IS NOT NULL)";
     if conn.query_row(any, [], |row| row.get(0))? {
         let transaction = conn.transaction()?;
         transaction.execute_batch(
             "DELETE FROM members WHERE kind <> 1;
              DELETE FROM conversation_locks WHERE member NOT IN (SELECT id FROM members);
              DELETE FROM serial_queue;
-             DELETE FROM serial_heads;",
+             DELETE FROM serial_heads;
+             UPDATE webhooks SET holder = NULL WHERE holder IS NOT NULL;",
         )?;
         transaction.commit()?;
     }

@@ -51,6 +51,15 @@ macro_rules! audit_record {
     };
 }
 
+/// The columns that [`super::webhooks::read`] reads.
+macro_rules! webhook {
+    () => {
+        "SELECT w.id, o.tenant, o.principal, t.id, w.config, w.url, w.scheme, w.secrets, w.dialect, \
+         w.created, w.start, w.cursor, w.state, w.failures, w.due, w.attempts FROM webhooks w \
+         CROSS JOIN tasks t ON t.row = w.task CROSS JOIN owners o ON o.id = t.owner"
+    };
+}
+
 statements! {
     // Names.
     FIND_OWNER = "SELECT id FROM owners WHERE tenant = ?1 AND principal = ?2";
@@ -70,7 +79,7 @@ statements! {
     FIND_TASK =
         "SELECT row, coalesce((SELECT max(seq) FROM events WHERE task = row), 0), counted, \
          snapshot, agent, state, hidden, changed, created, phase, turn, attempt, epoch, unread, \
-         holder, kept FROM tasks WHERE owner = ?1 AND id = ?2";
+         holder, kept, webhooks FROM tasks WHERE owner = ?1 AND id = ?2";
     ADD_TASK =
         "INSERT INTO tasks (row, owner, id, agent, context, state, changed, created, hidden, phase, \
          head, bytes, counted, turn, attempt, epoch, unread, holder, kept) \
@@ -307,9 +316,13 @@ statements! {
     ENDED_TASKS =
         "SELECT changed, row, counted, head FROM tasks INDEXED BY tasks_by_status \
          WHERE owner = ?1 AND hidden = ?2 AND agent = ?3 AND state = ?4 AND changed < ?5 \
-         AND phase = 2 ORDER BY changed, row LIMIT ?6";
+         AND phase = 2 AND (webhooks = 0 OR NOT EXISTS \
+         (SELECT 1 FROM webhooks w WHERE w.task = tasks.row AND w.state IN (1, 2))) \
+         ORDER BY changed, row LIMIT ?6";
     ENDED_TASK =
-        "SELECT owner, hidden, agent, state, counted FROM tasks WHERE row = ?1 AND phase = 2";
+        "SELECT owner, hidden, agent, state, counted, webhooks FROM tasks \
+         WHERE row = ?1 AND phase = 2 AND (webhooks = 0 OR NOT EXISTS \
+         (SELECT 1 FROM webhooks w WHERE w.task = tasks.row AND w.state IN (1, 2)))";
     DROP_KEYS =
         "DELETE FROM dedup WHERE key IN \
          (SELECT key FROM events WHERE task = ?1 AND key IS NOT NULL)";
@@ -389,6 +402,87 @@ statements! {
     OLDEST_AUDIT =
         "SELECT number, at, hash FROM audit WHERE number > 0 ORDER BY number LIMIT ?1";
     DROP_AUDIT = "DELETE FROM audit WHERE number <= ?1";
+
+    // Webhooks.
+    FIND_TASK_HEAD =
+        "SELECT row, coalesce((SELECT max(seq) FROM events WHERE task = row), 0) FROM tasks \
+         WHERE owner = ?1 AND id = ?2";
+    FIND_LAST_EVENT = "SELECT max(seq) FROM events WHERE task = ?1";
+    FIND_WEBHOOK_NAMED =
+        "SELECT row, url, dialect, id FROM webhooks WHERE task = ?1 AND config = ?2";
+    ADD_WEBHOOK =
+        "INSERT INTO webhooks (id, task, owner, config, receiver, url, scheme, secrets, dialect, \
+         created, start, cursor, state, failures, due, attempts) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 1, 0, ?10, 0)";
+    /// New secrets for a webhook, which also enables it: its next attempt is due now.
+    RENEW_WEBHOOK =
+        "UPDATE webhooks SET scheme = ?2, secrets = ?3, failures = 0, \
+         state = CASE WHEN state = 0 THEN 0 ELSE 1 END, due = ?4 WHERE row = ?1";
+    MARK_WEBHOOKS = "UPDATE tasks SET webhooks = ?2 WHERE row = ?1";
+    READY_WEBHOOKS = "UPDATE webhooks SET state = 1, due = ?2 WHERE task = ?1 AND state = 0";
+    COUNT_WEBHOOKS = "SELECT count(*) FROM webhooks WHERE task = ?1";
+    WEBHOOKS_OF_TENANT = "SELECT webhooks FROM webhook_counts WHERE tenant = ?1";
+    COUNT_TENANT_WEBHOOK =
+        "INSERT INTO webhook_counts (tenant, webhooks) VALUES (?1, ?2) \
+         ON CONFLICT (tenant) DO UPDATE SET webhooks = webhooks + excluded.webhooks";
+    WEBHOOKS_TO_DROP =
+        "SELECT w.row, o.tenant FROM webhooks w CROSS JOIN owners o ON o.id = w.owner \
+         WHERE w.task = ?1";
+    DROP_WEBHOOK = "DELETE FROM webhooks WHERE row = ?1";
+    DROP_ATTEMPTS = "DELETE FROM webhook_attempts WHERE webhook = ?1";
+    RELEASE_WEBHOOKS =
+        "UPDATE webhooks SET holder = NULL WHERE holder IS NOT NULL AND holder = ?1";
+    WAKE_WEBHOOKS =
+        "UPDATE webhooks SET state = 1 WHERE row IN \
+         (SELECT row FROM webhooks INDEXED BY webhooks_waiting WHERE state = 2 AND due <= ?1 \
+         ORDER BY due LIMIT ?2)";
+    NEXT_RECEIVER =
+        "SELECT receiver FROM webhooks INDEXED BY webhooks_ready \
+         WHERE state = 1 AND holder IS NULL AND receiver > ?1 ORDER BY receiver LIMIT 1";
+    READY_OF_RECEIVER =
+        "SELECT row FROM webhooks INDEXED BY webhooks_ready \
+         WHERE state = 1 AND holder IS NULL AND receiver = ?1 ORDER BY due LIMIT ?2";
+    HOLD_WEBHOOK = "UPDATE webhooks SET holder = ?2 WHERE row = ?1";
+    FIND_HELD_WEBHOOK =
+        "SELECT row, task, failures FROM webhooks WHERE id = ?1 AND holder = ?2";
+    MOVE_WEBHOOK =
+        "UPDATE webhooks SET cursor = ?2, state = ?3, failures = ?4, due = ?5, holder = ?6, \
+         attempts = attempts + ?7 WHERE row = ?1";
+    /// Ends a claim, too, so that the progress of its holder is not recorded any more.
+    RESTART_WEBHOOK =
+        "UPDATE webhooks SET cursor = coalesce(?2, cursor), state = 1, failures = 0, due = ?3, \
+         holder = NULL WHERE id = ?1";
+    ADD_ATTEMPT =
+        "INSERT INTO webhook_attempts (webhook, number, seq, at, millis, delivered, status, next, \
+         detail) SELECT ?1, attempts, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM webhooks WHERE row = ?1";
+    DROP_OLD_ATTEMPTS =
+        "DELETE FROM webhook_attempts WHERE webhook = ?1 \
+         AND number <= (SELECT attempts FROM webhooks WHERE row = ?1) - ?2";
+    FIND_WEBHOOK = concat!(webhook!(), " WHERE w.id = ?1");
+    LOAD_WEBHOOK = concat!(webhook!(), " WHERE w.row = ?1");
+    WEBHOOKS_OF_TASK =
+        concat!(webhook!(), " WHERE w.task = ?1 AND w.config > ?2 ORDER BY w.config LIMIT ?3");
+    LIST_WEBHOOKS = "SELECT row FROM webhooks WHERE row < ?1 ORDER BY row DESC LIMIT ?2";
+    LIST_WEBHOOKS_OF_OWNER =
+        "SELECT row FROM webhooks INDEXED BY webhooks_by_owner \
+         WHERE owner = ?3 AND row < ?1 ORDER BY row DESC LIMIT ?2";
+    READ_ATTEMPTS =
+        "SELECT a.seq, a.at, a.millis, a.delivered, a.status, a.next, a.detail FROM webhooks w \
+         CROSS JOIN webhook_attempts a ON a.webhook = w.row WHERE w.id = ?1 ORDER BY a.number DESC";
+    NEXT_ATTEMPT =
+        "SELECT min(due) FROM webhooks INDEXED BY webhooks_waiting WHERE state = 2";
+    COUNT_READY =
+        "SELECT 1 FROM webhooks INDEXED BY webhooks_ready \
+         WHERE state = 1 AND holder IS NULL AND receiver >= '' LIMIT ?1";
+    COUNT_WAITING =
+        "SELECT 1 FROM webhooks INDEXED BY webhooks_waiting \
+         WHERE state = 2 AND due > 0 LIMIT ?1";
+    COUNT_PARKED =
+        "SELECT 1 FROM webhooks INDEXED BY webhooks_stopped \
+         WHERE state IN (3, 4) AND state = 3 LIMIT ?1";
+    COUNT_DISABLED =
+        "SELECT 1 FROM webhooks INDEXED BY webhooks_stopped \
+         WHERE state IN (3, 4) AND state = 4 LIMIT ?1";
 }
 
 #[cfg(test)]

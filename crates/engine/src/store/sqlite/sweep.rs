@@ -185,7 +185,7 @@ impl Work for Removal {
 }
 
 impl Batch<'_> {
-    /// Removes those of the tasks that still exist and are still finished.
+    /// Removes those of the tasks that still exist, are still finished and have no deliveries to make.
     fn remove(&mut self, rows: &[i64]) -> Result<usize, Fault> {
         let mut removed = 0;
         for task in rows {
@@ -196,9 +196,12 @@ impl Batch<'_> {
                     agent: row.get(2)?,
                     state: row.get(3)?,
                 };
-                Ok((group, row.get::<_, i64>(4)?))
+                Ok((group, row.get::<_, i64>(4)?, row.get::<_, bool>(5)?))
             })?;
-            let Some((group, counted)) = found else { continue };
+            let Some((group, counted, webhooks)) = found else { continue };
+            if webhooks {
+                self.drop_webhooks_of(*task)?;
+            }
             // The events last, because the other rows are found through them.
             for drop in [
                 sql::DROP_KEYS,

@@ -161,6 +161,7 @@ impl Writer {
             bus: &self.shared.bus,
             is_shared: &self.shared.is_shared,
             changes: Vec::new(),
+            has_ready_webhooks: false,
         };
         for job in &mut *jobs {
             job.run(&mut batch)?;
@@ -271,6 +272,7 @@ mod tests {
             events: vec![(Kind::Artifact, bytes::Bytes::new())],
             snapshot: None,
             dedup: Some(Dedup { key: [key; 32], content: [0; 32] }),
+            webhook: None,
             cause: Cause::default(),
         }
     }

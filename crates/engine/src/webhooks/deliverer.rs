@@ -1,0 +1,402 @@
+//! Deliverer: claims webhooks that have an event to deliver, and delivers to many receivers at once.
+//!
+//! A receiver that hangs holds only its own places: one that has not answered yet gets one, one that
+//! answers gets several, and some places are kept for those that answer.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use herald_protocol::{Seq, Timestamp, TraceContext};
+use tokio::time::Instant;
+
+use crate::{
+    core::Core,
+    store::{
+        ClaimedWebhook, DeliveryAttempt, MemberId, NextDelivery, StoreError, Webhook, WebhookClaim,
+        WebhookProgress, WebhookState,
+    },
+    webhooks::{
+        payload::{Payload, PayloadReader},
+        retry,
+        sender::{AttemptOutcome, AttemptResult, Delivery, SealedSecrets, WebhookSender},
+    },
+};
+
+/// Deliveries at once.
+const PLACES: usize = 256;
+
+/// Places that receivers which have not answered yet can have together.
+const UNPROVEN_PLACES: usize = 192;
+
+/// Places of a receiver that answers.
+const PLACES_PER_RECEIVER: usize = 8;
+
+/// Receivers that are known to answer. A full list is cleared.
+const PROVEN: usize = 4096;
+
+/// Events that one claim delivers before other webhooks of the receiver have their turn.
+const TURN: usize = 16;
+
+/// The longest wait between two looks for due webhooks, in case a notification was lost.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// The longest text of a failure that is stored.
+const DETAIL: usize = 300;
+
+/// The deliverer of one engine.
+#[derive(Debug)]
+pub(crate) struct Deliverer {
+    core: Arc<Core>,
+    sender: Arc<dyn WebhookSender>,
+    places: Arc<Places>,
+    /// The receiver whose turn was the last.
+    last: String,
+}
+
+/// The receivers that are called now, and those that are known to answer.
+#[derive(Debug, Default)]
+struct Places(Mutex<PlacesTaken>);
+
+#[derive(Debug, Default)]
+struct PlacesTaken {
+    by_receiver: HashMap<String, usize>,
+    proven: Arc<HashSet<String>>,
+}
+
+/// A place for one delivery, free again when it is dropped.
+#[derive(Debug)]
+struct Place {
+    core: Arc<Core>,
+    places: Arc<Places>,
+    receiver: String,
+}
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, PlacesTaken> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The query for the free places.
+    fn claim(&self, after: &str) -> WebhookClaim {
+        let taken = self.lock();
+        let (mut called, mut all, mut unproven) = (HashMap::new(), 0, 0);
+        for (receiver, places) in &taken.by_receiver {
+            all += places;
+            let left = if taken.proven.contains(receiver) {
+                PLACES_PER_RECEIVER.saturating_sub(*places)
+            } else {
+                unproven += places;
+                0
+            };
+            called.insert(receiver.clone(), left);
+        }
+        WebhookClaim {
+            after: after.to_owned(),
+            called,
+            proven: Arc::clone(&taken.proven),
+            per_proven: PLACES_PER_RECEIVER,
+            others: UNPROVEN_PLACES.saturating_sub(unproven),
+            limit: PLACES.saturating_sub(all),
+        }
+    }
+
+    /// Notes that a receiver answers, or that it does not.
+    fn note(&self, receiver: &str, answers: bool) {
+        let mut taken = self.lock();
+        if taken.proven.contains(receiver) == answers {
+            return;
+        }
+        let proven = Arc::make_mut(&mut taken.proven);
+        if !answers {
+            proven.remove(receiver);
+            return;
+        }
+        if proven.len() >= PROVEN {
+            proven.clear();
+        }
+        proven.insert(receiver.to_owned());
+    }
+}
+
+impl Place {
+    fn take(core: &Arc<Core>, places: &Arc<Places>, receiver: String) -> Self {
+        *places.lock().by_receiver.entry(receiver.clone()).or_default() += 1;
+        Self { core: Arc::clone(core), places: Arc::clone(places), receiver }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        if let Some(places) = taken.by_receiver.get_mut(&self.receiver) {
+            *places -= 1;
+            if *places == 0 {
+                taken.by_receiver.remove(&self.receiver);
+            }
+        }
+        drop(taken);
+        self.core.webhooks.ready.notify_one();
+    }
+}
+
+impl Deliverer {
+    pub(crate) fn new(core: &Arc<Core>, sender: Arc<dyn WebhookSender>) -> Self {
+        let (places, last) = (Arc::default(), String::new());
+        Self { core: Arc::clone(core), sender, places, last }
+    }
+
+    /// Delivers until the engine shuts down.
+    pub(crate) async fn run(mut self) {
+        while !self.core.is_draining() {
+            let wait = match self.claim().await {
+                Ok(0) => self.until_next_attempt().await,
+                // There may be more.
+                Ok(_) => continue,
+                // The store has logged its error.
+                Err(_) => self.core.settings.heartbeat_every,
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.core.webhooks.ready.notified() => {}
+                () = self.core.draining.cancelled() => {}
+            }
+        }
+    }
+
+    /// Claims webhooks for the free places and delivers to each in a task of its own. Returns their number.
+    async fn claim(&mut self) -> Result<usize, StoreError> {
+        let claim = self.places.claim(&self.last);
+        if claim.limit == 0 {
+            return Ok(0);
+        }
+        let me = self.core.member().await?;
+        let claimed = self.core.store.claim_webhooks(me, claim, self.core.now()).await?;
+        let count = claimed.len();
+        if let Some(last) = claimed.last() {
+            self.last.clone_from(&last.receiver);
+        }
+        for ClaimedWebhook { webhook, receiver } in claimed {
+            let place = Place::take(&self.core, &self.places, receiver);
+            let delivering = Delivering {
+                core: Arc::clone(&self.core),
+                sender: Arc::clone(&self.sender),
+                me,
+                webhook,
+            };
+            self.core.work.spawn(async move { delivering.run(place).await });
+        }
+        Ok(count)
+    }
+
+    /// The time until the next attempt is due.
+    async fn until_next_attempt(&self) -> Duration {
+        // The store has logged its error.
+        let Ok(Some(next)) = self.core.store.next_attempt().await else { return LONGEST_WAIT };
+        let millis = next.as_millis().saturating_sub(self.core.now().as_millis());
+        // At least a millisecond: a claim before the time finds nothing.
+        let millis = u64::try_from(millis).unwrap_or_default().max(1);
+        Duration::from_millis(millis).min(LONGEST_WAIT)
+    }
+}
+
+/// Deliveries to one claimed webhook.
+#[derive(Debug)]
+struct Delivering {
+    core: Arc<Core>,
+    sender: Arc<dyn WebhookSender>,
+    me: MemberId,
+    webhook: Webhook,
+}
+
+impl Delivering {
+    /// Delivers the events after the cursor, in order. A shutdown ends it after an attempt; the next start
+    /// continues.
+    async fn run(self, place: Place) {
+        let mut reader = PayloadReader::new(&self.core, &self.webhook);
+        let mut delivered = self.webhook.cursor;
+        for number in 1..=TURN {
+            let payload = match reader.next().await {
+                Ok(Some(payload)) => payload,
+                Ok(None) => {
+                    let next = NextDelivery::Release(reader.seen());
+                    self.record(reader.reached(), None, next).await;
+                    return;
+                }
+                Err(error) => {
+                    let (webhook, task) = (self.webhook.id, &self.webhook.key.task);
+                    tracing::warn!(%webhook, %task, %error, "an event cannot be read for its webhook");
+                    let result = AttemptResult::failed("the event cannot be read");
+                    self.failed(delivered, reader.reached() + 1, &result, Duration::ZERO).await;
+                    return;
+                }
+            };
+            let seq = payload.seq;
+            let trace = reader.trace.clone();
+            let begun = Instant::now();
+            let sending = self.sender.send(self.delivery(payload, trace));
+            let result = tokio::select! {
+                result = sending => result,
+                // The claim ends with the membership, and the next holder sends the event again.
+                () = self.core.left.cancelled() => return,
+            };
+            let took = begun.elapsed();
+            place.places.note(&place.receiver, result.status.is_some());
+            match result.outcome {
+                AttemptOutcome::Delivered => {
+                    delivered = seq;
+                    self.core.webhooks.metrics.delivered.count();
+                    self.core.webhooks.metrics.lag.took(self.lag());
+                    let next = if number == TURN || self.core.is_draining() {
+                        NextDelivery::Release(seq)
+                    } else {
+                        NextDelivery::Keep
+                    };
+                    let attempt = self.attempt(seq, &result, took, None);
+                    if !self.record(delivered, Some(attempt), next).await {
+                        return;
+                    }
+                    if next != NextDelivery::Keep {
+                        return;
+                    }
+                }
+                AttemptOutcome::Failed | AttemptOutcome::Gone => {
+                    self.failed(delivered, seq, &result, took).await;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Records a failed attempt and its consequence.
+    async fn failed(&self, cursor: Seq, seq: Seq, result: &AttemptResult, took: Duration) {
+        let metrics = &self.core.webhooks.metrics;
+        metrics.failed.count();
+        // The count of failures belongs to one event: a delivery in this claim has reset it.
+        let failures = if cursor == self.webhook.cursor { self.webhook.failures } else { 0 };
+        let schedule = &self.core.settings.webhooks.retry;
+        let wait = retry::wait(schedule, self.webhook.id, failures + 1, result.retry_after);
+        let (webhook, task) = (self.webhook.id, &self.webhook.key.task);
+        let next = match (result.outcome, wait) {
+            (AttemptOutcome::Gone, _) => {
+                metrics.disabled.count();
+                tracing::warn!(%webhook, %task, "a webhook is disabled: its receiver answered 410");
+                NextDelivery::Stop(WebhookState::Disabled)
+            }
+            (_, Some(wait)) => {
+                let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+                let at = self.core.now().as_millis().saturating_add(wait);
+                NextDelivery::Wait(Timestamp::from_millis(at))
+            }
+            (_, None) => {
+                metrics.parked.count();
+                let cause = &result.detail;
+                tracing::warn!(%webhook, %task, cause, "a webhook is parked: the last attempt failed");
+                NextDelivery::Stop(WebhookState::Parked)
+            }
+        };
+        let at = match next {
+            NextDelivery::Wait(at) => Some(at),
+            NextDelivery::Keep | NextDelivery::Release(_) | NextDelivery::Stop(_) => None,
+        };
+        let attempt = self.attempt(seq, result, took, at);
+        self.record(cursor, Some(attempt), next).await;
+        // The wait may be shorter than the one that the deliverer is in.
+        self.core.webhooks.ready.notify_one();
+    }
+
+    /// Records the progress, with retries while the store is unavailable. Returns false if the claim has
+    /// ended.
+    async fn record(
+        &self,
+        cursor: Seq,
+        attempt: Option<DeliveryAttempt>,
+        next: NextDelivery,
+    ) -> bool {
+        let progress = WebhookProgress { cursor, attempt, next };
+        let record = || self.core.store.record_progress(self.me, self.webhook.id, progress.clone());
+        let is_unavailable = |error: &StoreError| matches!(error, StoreError::Unavailable(_));
+        self.core.retry_while_unavailable(record, is_unavailable).await.unwrap_or(false)
+    }
+
+    fn delivery(&self, payload: Payload, trace: Option<TraceContext>) -> Delivery {
+        Delivery {
+            id: self.webhook.delivery_id(payload.seq),
+            tenant: self.webhook.key.owner.tenant.clone(),
+            url: self.webhook.target.url.clone(),
+            secrets: SealedSecrets(self.webhook.target.secrets.clone()),
+            body: payload.body,
+            content_type: payload.content_type,
+            trace,
+        }
+    }
+
+    fn attempt(
+        &self,
+        seq: Seq,
+        result: &AttemptResult,
+        took: Duration,
+        next: Option<Timestamp>,
+    ) -> DeliveryAttempt {
+        let mut detail = result.detail.clone();
+        if let Some((end, _)) = detail.char_indices().nth(DETAIL) {
+            detail.truncate(end);
+        }
+        DeliveryAttempt {
+            seq,
+            at: self.core.now(),
+            millis: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            delivered: result.outcome == AttemptOutcome::Delivered,
+            status: result.status,
+            detail,
+            next,
+        }
+    }
+
+    /// The time since the webhook had something to deliver.
+    fn lag(&self) -> Duration {
+        let millis = self.core.now().as_millis().saturating_sub(self.webhook.due.as_millis());
+        Duration::from_millis(u64::try_from(millis).unwrap_or_default())
+    }
+}
+
+impl AttemptResult {
+    /// A failure without an answer of the receiver.
+    fn failed(detail: &str) -> Self {
+        let (outcome, detail) = (AttemptOutcome::Failed, detail.to_owned());
+        Self { outcome, status: None, retry_after: None, detail }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_that_does_not_answer_gets_one_place() {
+        let places = Places::default();
+        places.lock().by_receiver.insert("slow".to_owned(), 1);
+        places.lock().by_receiver.insert("fast".to_owned(), 1);
+        places.note("fast", true);
+        let claim = places.claim("");
+        assert_eq!(claim.called["slow"], 0);
+        assert_eq!(claim.called["fast"], PLACES_PER_RECEIVER - 1);
+        assert_eq!(claim.others, UNPROVEN_PLACES - 1);
+        assert_eq!(claim.limit, PLACES - 2);
+        places.note("fast", false);
+        assert_eq!(places.claim("").called["fast"], 0);
+    }
+
+    #[test]
+    fn receivers_that_answer_have_places_left_when_others_hang() {
+        let places = Places::default();
+        for number in 0..UNPROVEN_PLACES {
+            places.lock().by_receiver.insert(format!("slow {number}"), 1);
+        }
+        let claim = places.claim("");
+        assert_eq!(claim.others, 0);
+        assert_eq!(claim.limit, PLACES - UNPROVEN_PLACES);
+    }
+}
