@@ -38,6 +38,7 @@ use crate::{
 };
 
 pub(crate) use auth::{AuthSettings, no_credentials};
+use auth::NOBODY_CAN_CALL;
 pub(crate) use discovery::{Provenance, skipped};
 pub(crate) use packages::packages;
 pub(crate) use tls::TlsFiles;
@@ -119,6 +120,9 @@ impl ServerSettings {
         };
         if auth.needs_keys && !store.exists() {
             return Err(no_credentials(address.ip()));
+        }
+        if auth.locks_out(store == StoreKind::Memory) {
+            return Err(config.source.fault_at("auth.required", NOBODY_CAN_CALL).into());
         }
         let public_url = public_url(args, &config)?;
         let default_agent = default_agent(&config.agents)?;

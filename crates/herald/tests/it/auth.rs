@@ -86,6 +86,19 @@ async fn a_loopback_server_can_require_credentials_before_there_are_any() {
 }
 
 #[tokio::test]
+async fn a_server_that_nobody_could_call_is_refused() {
+    let required = "[auth]\nrequired = true\n";
+    let refused = Options::config(required).no_data().arguments(["--ephemeral"]).refused().await;
+    for word in ["line 2", "nobody could call", "--ephemeral", "[auth]", "herald key create"] {
+        assert!(refused.stderr.contains(word), "no {word}: {}", refused.stderr);
+    }
+    let with_token = format!("{required}{}", tokens(&["first"]).replace("[auth]\n", ""));
+    let herald =
+        Herald::start(Options::config(with_token).no_data().arguments(["--ephemeral"])).await;
+    assert_eq!((status(&herald, "first").await, status(&herald, "").await), (200, 401));
+}
+
+#[tokio::test]
 async fn mistakes_in_auth_are_refused_with_their_line() {
     let issuer = |more: &str| {
         format!(

@@ -75,7 +75,19 @@ impl AuthSettings {
             visibility: auth.visibility.into(),
         })
     }
+
+    /// True if nobody could get in. A server in memory has neither API keys nor an operator's token.
+    pub(crate) fn locks_out(&self, in_memory: bool) -> bool {
+        let any = !self.tokens.is_empty() || !self.jwt.is_empty() || self.certificates.is_some();
+        self.required && !any && in_memory
+    }
 }
+
+/// The error for a server in memory that requires credentials and has none.
+pub(crate) const NOBODY_CAN_CALL: &str = "nobody could call this server: it requires credentials, none are configured, and \
+                                          without a data directory (--ephemeral) it can have no API keys. Add a \
+                                          token under [auth], or use --data DIR and create a key with `herald key \
+                                          create --principal NAME --data DIR`";
 
 /// The error for a server that other machines can reach and that has no credentials.
 pub(crate) fn no_credentials(ip: IpAddr) -> anyhow::Error {
@@ -84,7 +96,7 @@ pub(crate) fn no_credentials(ip: IpAddr) -> anyhow::Error {
          Export HERALD_TOKEN, a secret of your choice, and add it to herald.toml:\n\n  \
          [auth]\n  \
          tokens = [{{ token = \"env:HERALD_TOKEN\", tenant = \"acme\", principal = \"ci\" }}]\n\n\
-         or create an API key with `herald key create --principal NAME --data DIR` (DIR must exist), \
+         or create an API key: `mkdir -m 700 DIR && herald key create --principal NAME --data DIR`, \
          or, to accept calls without credentials, set `required = false` under [auth]."
     )
 }
