@@ -22,7 +22,7 @@ use super::{
 use crate::{
     args::ServerArgs,
     client::error::{CliError, CliErrorKind},
-    output::quoted,
+    output::{note, quoted},
 };
 
 /// The data directory of `herald serve` without `--data`.
@@ -43,10 +43,42 @@ pub(super) async fn open(
     }
     let variable = || std::env::var_os("HERALD_DATA").filter(|value| !value.is_empty());
     let named = args.place.data.clone().or_else(|| variable().map(PathBuf::from));
-    let implied = || Some(PathBuf::from(DEFAULT_DATA)).filter(|path| path.is_dir());
-    match named.or_else(implied) {
-        Some(directory) => in_directory(&directory, args, route, secrets).await,
-        None => Ok(Carrier::Running(HttpServer::at(DEFAULT_SERVER, args, secrets)?)),
+    let has_credential = args.has_credential();
+    if let Some(directory) = named {
+        if has_credential {
+            let shown = directory.display();
+            note(
+                "Note",
+                &format!("worked as the operator of {shown}, not with the given credential"),
+            );
+        }
+        return in_directory(&directory, args, route, secrets).await;
+    }
+    let here = Path::new(DEFAULT_DATA);
+    match (here.is_dir(), has_credential) {
+        (true, false) => {
+            let server = in_directory(here, args, route, secrets).await?;
+            if let Carrier::Running(_) = server {
+                note("Note", &format!("used the operator's token of ./{DEFAULT_DATA}"));
+            }
+            Ok(server)
+        }
+        // The user says who they are. The address of the server in this directory does not get the credential: a
+        // file that was found must not decide where a credential goes.
+        (true, true) => {
+            let running = operator_file(here).ok().flatten();
+            let server = running.map(|file| format!("--server {} or ", quoted(&file.url)));
+            note(
+                "Note",
+                &format!(
+                    "used the given credential at {DEFAULT_SERVER}, not the server of ./{DEFAULT_DATA}; add \
+                     {}--data {DEFAULT_DATA} to choose that one",
+                    server.unwrap_or_default()
+                ),
+            );
+            Ok(Carrier::Running(HttpServer::at(DEFAULT_SERVER, args, secrets)?))
+        }
+        (false, _) => Ok(Carrier::Running(HttpServer::at(DEFAULT_SERVER, args, secrets)?)),
     }
 }
 
@@ -88,6 +120,14 @@ fn check_directory(directory: &Path, route: ApiRoute) -> Result<(), CliError> {
     let fault = match is_empty {
         Ok(true) if route == ApiRoute::CreateKey => return Ok(()),
         Ok(_) => format!("{shown} is not a data directory: it has no {DATABASE}"),
+        // It is not created here: with a misspelt path, the key would be one of a server that does not exist.
+        Err(error) if error.kind() == ErrorKind::NotFound && route == ApiRoute::CreateKey => {
+            let text = format!("the data directory {shown} does not exist");
+            let path = quoted(&shown.to_string());
+            return Err(CliError::usage(text).hint(format!(
+                "check the path; for the first key of a new server, create it with: mkdir -m 700 {path}"
+            )));
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             format!("the data directory {shown} does not exist")
         }
@@ -102,7 +142,7 @@ fn check_directory(directory: &Path, route: ApiRoute) -> Result<(), CliError> {
     };
     Err(CliError::usage(fault).hint(
         "give the directory of `herald serve --data`; a server creates it at its first start, and `herald key \
-         create` takes an empty one too (mkdir DIR)",
+         create` takes an empty one too",
     ))
 }
 
@@ -177,6 +217,9 @@ mod tests {
         let full = home.path().join("full");
         fs::create_dir(&full).unwrap();
         fs::write(full.join("file"), "").unwrap();
+        let fault = check_directory(&missing, ApiRoute::CreateKey).unwrap_err();
+        assert!(format!("{fault:?}").contains("mkdir -m 700 "), "{fault:?}");
+        assert!(!missing.exists());
         let said =
             |path: &Path, route| check_directory(path, route).unwrap_err().message().to_owned();
         assert!(said(&missing, ApiRoute::CreateKey).ends_with("missing does not exist"));

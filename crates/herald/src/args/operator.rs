@@ -13,7 +13,8 @@ use super::{
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct PlaceArgs {
     /// The server, such as https://agents.example.com; needs a credential with the scope of the verb
-    /// [default: the server of ./herald-data if that exists, or else http://127.0.0.1:8000]
+    /// [default: the server of ./herald-data if that exists and no credential is given, or else
+    /// http://127.0.0.1:8000]
     #[arg(long, value_name = "URL", conflicts_with = "data_directory", help_heading = "Server")]
     pub(crate) server: Option<String>,
 
@@ -58,6 +59,11 @@ impl PlaceArgs {
 }
 
 impl ServerArgs {
+    /// True if the command line, a variable or the settings have a credential.
+    pub(crate) fn has_credential(&self) -> bool {
+        self.bearer.is_some() || self.api_key.is_some() || self.tls.client_cert.is_some()
+    }
+
     /// The arguments of a verb that can call an agent as well.
     pub(crate) fn of(place: &PlaceArgs, agent: &AgentArgs) -> Self {
         Self {

@@ -451,6 +451,43 @@ async fn the_directory_comes_from_the_variable_of_the_server_or_from_this_direct
 }
 
 #[tokio::test]
+async fn a_given_credential_or_server_wins_over_the_directory_and_the_output_says_so() {
+    let herald = Herald::start(Options::config(TOKENS).no_data()).await;
+    let here = |arguments: &[&'static str]| cli(arguments.iter().copied()).at(herald.home());
+    let status = here(&["status"]).ok().await;
+    assert_eq!(status.field("Credential"), "operator");
+    assert!(status.stderr.contains("used the operator's token of ./herald-data"), "{status:?}");
+    for given in ["A2ACLI_BEARER", "A2ACLI_API_KEY"] {
+        // Some server may run at the default address.
+        let status = here(&["status"]).env(given, "caller-secret").end().await;
+        let said = format!("--server http://{} or --data herald-data", herald.address);
+        assert!(status.stderr.contains(&said), "{status:?}");
+        assert!(!status.stdout.contains("Credential: operator"), "{status:?}");
+    }
+    let url = format!("http://{}", herald.address);
+    let by_url = cli(["status", "--server", &url]).at(herald.home());
+    let by_url = by_url.env("A2ACLI_BEARER", "caller-secret").ok().await;
+    assert_eq!(by_url.field("Principal"), "web");
+    assert_eq!(by_url.stderr, "");
+    let by_data = here(&["status", "--data", "herald-data", "--bearer", "caller-secret"]).ok().await;
+    assert_eq!(by_data.field("Credential"), "operator");
+    assert!(by_data.stderr.contains("not with the given credential"), "{by_data:?}");
+}
+
+#[tokio::test]
+async fn a_missing_data_directory_is_not_created_by_mistake() {
+    let home = tempfile::tempdir().unwrap();
+    let create = ["key", "create", "--principal", "ci", "--data", "new data"];
+    let error = cli(create).at(home.path()).fails(2, "A2ACLI_ERR_USAGE").await;
+    let hint = error["hint"].as_str().unwrap();
+    let line = hint.split_once("create it with: ").unwrap().1;
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+    let made = std::process::Command::new("sh").args(["-c", line]).current_dir(home.path()).status();
+    assert!(made.unwrap().success(), "{line}");
+    cli(create).at(home.path()).ok().await;
+}
+
+#[tokio::test]
 async fn a_signing_key_is_a_file_that_only_its_owner_can_read() {
     let home = tempfile::tempdir().unwrap();
     let create = ["key", "create-signing", "cards-2026"];
