@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use herald_engine::Profile;
-use herald_protocol::{AgentCard, AgentName, dialect::EntryPoint};
+use herald_protocol::{AgentCard, AgentName, Error, dialect::EntryPoint};
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts,
 };
@@ -50,9 +50,10 @@ pub struct Server {
 
 impl Server {
     /// A curl command that calls the default agent of a server at `base`, such as
-    /// `http://127.0.0.1:8000`.
-    pub fn curl(&self, base: &str) -> String {
-        self.shared.curl(base)
+    /// `http://127.0.0.1:8000`. It reads whether the store has API keys.
+    pub async fn curl(&self, base: &str) -> Result<String, Error> {
+        self.shared.auth.start().await?;
+        Ok(self.shared.curl(base))
     }
 
     /// The card of the default agent, as a server at `url` shows it, without signatures.

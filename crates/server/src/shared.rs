@@ -67,13 +67,23 @@ impl Shared {
         )
     }
 
-    /// A curl command that calls the agent whose endpoints are below `base`.
+    /// A curl command that calls the agent whose endpoints are below `base`. Its credentials are variables,
+    /// which the user sets.
     pub(crate) fn curl(&self, base: &str) -> String {
-        let credentials =
-            if self.auth.is_open() { "" } else { " -H \"Authorization: Bearer $HERALD_TOKEN\"" };
+        let schemes = self.auth.schemes();
+        // Schemes with a challenge accept a token in that header.
+        let takes_token = schemes.iter().any(|scheme| scheme.challenge.is_some());
+        let token = if takes_token { " -H \"Authorization: Bearer $HERALD_TOKEN\"" } else { "" };
+        let needs_certificate = self.tls.as_ref().is_some_and(Tls::requires_certificates)
+            || (!schemes.is_empty() && !takes_token);
+        let certificate = if needs_certificate {
+            " --cert \"$HERALD_CLIENT_CERT\" --key \"$HERALD_CLIENT_KEY\""
+        } else {
+            ""
+        };
         format!(
             "curl -s {base}/a2a/jsonrpc -H 'A2A-Version: 1.0' -H 'Content-Type: application/json'\
-             {credentials} -d '{}'",
+             {token}{certificate} -d '{}'",
             r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hello"}]}}}"#
         )
     }

@@ -2,6 +2,7 @@
 
 use std::{
     fmt, io,
+    net::IpAddr,
     pin::Pin,
     sync::{Arc, RwLock},
     task::{Context, Poll},
@@ -23,7 +24,7 @@ use tokio_rustls::{
     server::TlsStream,
 };
 use tokio_util::sync::CancellationToken;
-use x509_parser::{certificate::X509Certificate, prelude::FromDer};
+use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
 use crate::auth::PeerCertificate;
 
@@ -119,6 +120,30 @@ impl Tls {
             std::mem::take(&mut state.trust).cancel();
         }
         Ok(())
+    }
+
+    /// True if a connection without a client certificate is refused.
+    pub(crate) fn requires_certificates(&self) -> bool {
+        locks::read(&self.0).clients.as_ref().is_some_and(|clients| clients.required)
+    }
+
+    /// The host names and addresses of the first of these certificates in PEM, as far as they can be read.
+    pub fn hosts(certificates: &[u8]) -> Vec<String> {
+        let first = CertificateDer::pem_slice_iter(certificates).next().and_then(Result::ok);
+        let Some(first) = first else { return Vec::new() };
+        let Ok((_, certificate)) = X509Certificate::from_der(&first) else { return Vec::new() };
+        let names = certificate.subject_alternative_name().ok().flatten();
+        let names = names.into_iter().flat_map(|names| &names.value.general_names);
+        let host = |name: &GeneralName<'_>| {
+            if let GeneralName::DNSName(name) = name {
+                return Some((*name).to_owned());
+            }
+            let GeneralName::IPAddress(bytes) = name else { return None };
+            let four = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            let address = four.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
+            address.ok().map(|address| address.to_string())
+        };
+        names.filter_map(host).collect()
     }
 
     /// The end of the validity of the first of these certificates in PEM, if it can be read.

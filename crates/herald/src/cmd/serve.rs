@@ -99,7 +99,7 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         (_, _) => None,
     };
     match &listener {
-        Some(listener) => greet(listener.local_addr()?, &settings, &server)?,
+        Some(listener) => greet(listener.local_addr()?, &settings, &server).await?,
         None => tracing::info!(tasks = kept(&settings.store), "serving standard input and output"),
     }
     let running = server.clone();
@@ -341,8 +341,17 @@ pub(crate) fn build_engine(
 }
 
 /// Prints the server's addresses and a command to try it.
-fn greet(address: SocketAddr, settings: &ServerSettings, server: &Server) -> anyhow::Result<()> {
+async fn greet(
+    address: SocketAddr,
+    settings: &ServerSettings,
+    server: &Server,
+) -> anyhow::Result<()> {
     let local = local_url(address, settings.tls.is_some());
+    let (url, trust) = match &settings.tls {
+        Some(files) => files.for_curl(local_address(address)),
+        None => (local.clone(), String::new()),
+    };
+    let curl = server.curl(&url).await?;
     let public = settings.server.public_url.as_ref().unwrap_or(&local);
     let names: Vec<_> = settings.agents.iter().map(|agent| agent.profile.name.as_str()).collect();
     let mut out = io::stdout().lock();
@@ -359,7 +368,7 @@ fn greet(address: SocketAddr, settings: &ServerSettings, server: &Server) -> any
         }
     }
     writeln!(out, "  tasks  {}", kept(&settings.store))?;
-    writeln!(out, "  try    {}", server.curl(&local))?;
+    writeln!(out, "  try    {curl}{trust}")?;
     out.flush()?;
     tracing::info!(%address, "listening");
     if settings.server.open_to_network && !address.ip().is_loopback() {
@@ -380,7 +389,12 @@ fn kept(store: &StoreKind) -> String {
 }
 
 /// The URL of the address on this machine.
-pub(crate) fn local_url(mut address: SocketAddr, tls: bool) -> String {
+pub(crate) fn local_url(address: SocketAddr, tls: bool) -> String {
+    format!("{}://{}", if tls { "https" } else { "http" }, local_address(address))
+}
+
+/// The address at which this machine reaches a server that is bound to `address`.
+fn local_address(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         let loopback: IpAddr = match address {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -388,7 +402,7 @@ pub(crate) fn local_url(mut address: SocketAddr, tls: bool) -> String {
         };
         address.set_ip(loopback);
     }
-    format!("{}://{address}", if tls { "https" } else { "http" })
+    address
 }
 
 /// SIGTERM and SIGINT.

@@ -6,6 +6,7 @@ use rusqlite::Connection;
 use tokio::{net::TcpListener, process::Command};
 
 use crate::{
+    authority::Authority,
     http::Call,
     support::{AGENTS, CONFORMANCE, Ended, Herald, Options, SOON, ended, herald},
     wire::{self, Draft, Wire, id, state},
@@ -611,8 +612,13 @@ async fn an_unwritable_directory_is_refused_by_name() {
 
 /// Runs the line in a shell.
 async fn paste(line: &str, token: &str) -> serde_json::Value {
+    paste_with(line, &[("HERALD_TOKEN", token)]).await
+}
+
+/// Runs the line in a shell with these variables.
+async fn paste_with(line: &str, variables: &[(&str, &str)]) -> serde_json::Value {
     let mut command = Command::new("sh");
-    command.args(["-c", line]).env("HERALD_TOKEN", token);
+    command.args(["-c", line]).envs(variables.iter().copied());
     let ended = ended(command).await;
     assert!(ended.status.success(), "{line}: {ended:?}");
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
@@ -637,6 +643,47 @@ async fn the_printed_curl_line_works() {
     check(&paste(&line(&closed), "tell-me").await);
     let refused = paste(&line(&closed), "wrong").await;
     assert!(refused["error"]["code"].is_i64(), "{refused}");
+
+    // With an API key of the store.
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().to_str().unwrap();
+    let created =
+        herald(&["key", "create", "--principal", "ci", "--data", data, "-o", "json"]).await;
+    let created: serde_json::Value = serde_json::from_str(&created.stdout).unwrap();
+    let keyed = Herald::start(Options::default().data(home.path())).await;
+    check(&paste(&line(&keyed), created["key"].as_str().unwrap()).await);
+
+    // With TLS, under each kind of name, and with client certificates.
+    let (authority, files) = (Authority::new(), tempfile::tempdir().unwrap());
+    let file = |name: &str, text: String| {
+        let path = files.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let ca = file("ca.pem", authority.pem());
+    let (certificate, key) = authority.vouch("me");
+    let (own, own_key) = (file("me.pem", certificate.pem()), file("me.key", key.serialize_pem()));
+    let holder = [("HERALD_CLIENT_CERT", own.as_str()), ("HERALD_CLIENT_KEY", own_key.as_str())];
+    for (index, name) in
+        ["127.0.0.1", "localhost", "agents.example", "*.agents.example"].iter().enumerate()
+    {
+        let (certificate, key) = authority.vouch(name);
+        // A name with a space needs quotes.
+        let certificate = file(&format!("the cert {index}.pem"), certificate.pem());
+        let key = file(&format!("{index}.key"), key.serialize_pem());
+        let tls = format!(
+            "[server]\nallowed_hosts = [\"agents.example\", \"agents.agents.example\"]\n[server.tls]\n\
+             certificate = {certificate:?}\nkey = {key:?}\n"
+        );
+        let plain = Herald::start(Options::config(tls.as_str())).await;
+        check(&paste(&line(&plain), "").await);
+        let mutual = format!(
+            "{tls}client_ca = {ca:?}\nclient_auth = \"required\"\n[auth.certificates]\nname = \"dns\"\n\
+             tenant = \"acme\"\n"
+        );
+        let mutual = Herald::start(Options::config(mutual)).await;
+        check(&paste_with(&line(&mutual), &holder).await);
+    }
 }
 
 #[tokio::test]

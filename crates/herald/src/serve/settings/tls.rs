@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -13,6 +14,7 @@ use tokio::{sync::Notify, time::sleep};
 
 use crate::{
     args::Serve,
+    output::quoted,
     serve::config::{ClientAuthKey, FileConfig, TlsSection},
 };
 
@@ -61,6 +63,27 @@ impl TlsFiles {
     /// The expiry of the certificate, if it can be read.
     pub(crate) fn valid_until(&self) -> Option<Timestamp> {
         Tls::valid_until(&read(&self.certificate).ok()?)
+    }
+
+    /// The URL of the server at this address of this machine, by a name of the certificate, and the flags with which
+    /// curl trusts it.
+    pub(crate) fn for_curl(&self, local: SocketAddr) -> (String, String) {
+        let trust = format!(" --cacert {}", quoted(&self.certificate.display().to_string()));
+        let hosts = Tls::hosts(&read(&self.certificate).unwrap_or_default());
+        let own = local.ip().to_string();
+        let is_name = |host: &&String| host.parse::<IpAddr>().is_err();
+        let localhost = hosts.iter().find(|host| *host == "localhost");
+        let name = localhost.or_else(|| hosts.iter().find(is_name));
+        let Some(name) = name.filter(|_| !hosts.contains(&own)) else {
+            return (format!("https://{local}"), trust);
+        };
+        // A wildcard covers one label.
+        let (name, port) = (name.replacen('*', "agents", 1), local.port());
+        let url = format!("https://{name}:{port}");
+        if name == "localhost" && local.ip().is_loopback() {
+            return (url, trust);
+        }
+        (url, format!("{trust} --connect-to {name}:{port}:{local}"))
     }
 
     /// Reloads the files whenever one of them has changed, and at once on SIGHUP.
