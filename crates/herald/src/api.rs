@@ -113,6 +113,11 @@ impl Api {
         serde_json::from_slice(&response.body).map_err(|fault| self.server.unread(&fault))
     }
 
+    /// True if the server runs, and not only its store is at hand.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.server, Carrier::Running(_))
+    }
+
     /// The address of the server, or its directory.
     pub(crate) fn place(&self) -> String {
         self.server.place()

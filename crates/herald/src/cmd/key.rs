@@ -4,6 +4,7 @@ use std::{io::ErrorKind, path::PathBuf};
 
 use herald_api::{
     ApiRoute,
+    agents::{AgentList, AgentView},
     keys::{CreateKey, KeyPage, KeysQuery},
     routes::{Nothing, calls},
 };
@@ -14,7 +15,8 @@ use crate::{
     api::{self, MOST_PAGES, PAGE},
     args::{KeyCommand, KeyCreate, KeyCreateSigning, KeyList},
     client::error::CliError,
-    output::{Output, Show, TextPage, note},
+    output::{Output, Show, TextPage, note, warn},
+    spelling::near,
 };
 
 /// Runs a `key` verb.
@@ -56,11 +58,34 @@ async fn create(args: &KeyCreate) -> Result<(), CliError> {
     api::run(&args.server, ApiRoute::CreateKey, async |api| {
         let created = api.call::<calls::CreateKey>(&[], &Nothing {}, &wanted).await?;
         api.out.show(&created)?;
+        if !(args.agents.is_empty() && args.skills.is_empty()) && api.is_running() {
+            let known = api.call::<calls::ListAgents>(&[], &Nothing {}, &Nothing {}).await?;
+            unknown_names(args, &known).iter().for_each(|sentence| warn(sentence));
+        }
         note("Note", "the key is shown only now; keep it where only its user can read it");
         note("Note", "a server with API keys refuses calls without credentials");
         Ok(())
     })
     .await
+}
+
+/// A sentence for each agent and skill of a new key that the server does not have now. Agents can come later, so that
+/// the key is not refused.
+fn unknown_names(args: &KeyCreate, known: &AgentList) -> Vec<String> {
+    let agents = || known.agents.iter().map(|agent| agent.name.as_str());
+    let allowed = |agent: &&AgentView| args.agents.is_empty() || args.agents.contains(&agent.name);
+    let allowed = || known.agents.iter().filter(allowed);
+    let skills = || allowed().flat_map(|agent| &agent.skills).map(String::as_str);
+    let sentence = |what: &str, name: &String, meant: Option<&str>| {
+        let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+        format!("the server has no {what} {name:?} now, so that the key does not allow it{meant}")
+    };
+    let unknown_agents = args.agents.iter().filter(|name| !agents().any(|known| known == *name));
+    let unknown_skills = args.skills.iter().filter(|name| !skills().any(|known| known == *name));
+    unknown_agents
+        .map(|name| sentence("agent", name, near(name, agents())))
+        .chain(unknown_skills.map(|name| sentence("skill", name, near(name, skills()))))
+        .collect()
 }
 
 async fn list(args: &KeyList) -> Result<(), CliError> {

@@ -8,7 +8,7 @@ use toml::Table;
 
 use crate::serve::{
     config::FileConfig,
-    settings::{AuthSettings, ServerSettings},
+    settings::{AuthSettings, ServerSettings, check_names},
 };
 
 /// Reloads the tokens of `[auth]` on every SIGHUP, and passes the signal on to the certificate files.
@@ -56,6 +56,7 @@ fn reload(
     let config = FileConfig::read(path)?;
     let ip: IpAddr = settings.address.ip();
     let auth = AuthSettings::read(&config, ip, settings.server.open_to_network)?;
+    check_names(&config.auth, &config.source, &settings.agents)?;
     server.replace_tokens(&auth.tokens).map_err(|fault| settings.in_file(fault))
 }
 

@@ -37,8 +37,8 @@ use crate::{
     },
 };
 
-pub(crate) use auth::{AuthSettings, no_credentials};
 use auth::NOBODY_CAN_CALL;
+pub(crate) use auth::{AuthSettings, check_names, no_credentials};
 pub(crate) use discovery::{Provenance, skipped};
 pub(crate) use packages::packages;
 pub(crate) use tls::TlsFiles;
@@ -84,6 +84,7 @@ pub(crate) enum StoreKind {
 /// One agent and its profile.
 #[derive(Debug)]
 pub(crate) struct AgentSettings {
+    pub(crate) kind: AgentKind,
     pub(crate) provenance: Provenance,
     pub(crate) profile: Profile,
     pub(crate) agent: Arc<dyn Agent>,
@@ -142,6 +143,7 @@ impl ServerSettings {
                 .extend(self::switched_off(Some(&section.common.name), &section.common.dialects));
             agents.push(agent(section, provenance, &processes)?);
         }
+        check_names(&config.auth, &config.source, &agents)?;
         // The agent of the command line comes first and is the default.
         let default_agent = default_agent
             .filter(|_| args.exec.is_none() && args.adapter.is_none())
@@ -455,11 +457,12 @@ fn agent(
     processes: &Processes,
 ) -> Result<AgentSettings, ConfigError> {
     let (name, place) = (section.common.name.clone(), section.place.clone());
+    let kind = section.kind.kind();
     let (profile, agent) =
         build(section, processes).map_err(|KeyError { key, message: said }| {
             place.fault(key, format_args!("agent {name:?}: {said}"))
         })?;
-    Ok(AgentSettings { provenance, profile, agent })
+    Ok(AgentSettings { kind, provenance, profile, agent })
 }
 
 fn build(

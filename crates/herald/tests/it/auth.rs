@@ -99,11 +99,29 @@ async fn a_server_that_nobody_could_call_is_refused() {
 }
 
 #[tokio::test]
+async fn a_token_may_name_every_agent_and_skill_of_the_server() {
+    let config = "[[agents]]\nname = \"words\"\nkind = \"exec\"\ncommand = [\"wc\"]\n\
+                  skills = [{ id = \"count\", description = \"Counts\" }]\n\
+                  extended_card = { skills = [{ id = \"audit\", description = \"Audits\" }] }\n\
+                  [[auth.tokens]]\ntoken = \"x\"\ntenant = \"t\"\nprincipal = \"p\"\n\
+                  agents = [\"words\"]\nskills = [\"count\", \"audit\"]\n";
+    Herald::start(Options::config(config)).await;
+    // Another server has skills that are not known here.
+    let upstream = "[[agents]]\nname = \"far\"\nkind = \"a2a\"\nurl = \"http://127.0.0.1:1\"\n\
+                    [[auth.tokens]]\ntoken = \"x\"\ntenant = \"t\"\nprincipal = \"p\"\n\
+                    skills = [\"anything\"]\n";
+    Herald::start(Options::config(upstream)).await;
+}
+
+#[tokio::test]
 async fn mistakes_in_auth_are_refused_with_their_line() {
     let issuer = |more: &str| {
         format!(
             "[auth]\njwt = {{ issuer = \"https://127.0.0.1:1\", audience = \"herald\", {more} }}\n"
         )
+    };
+    let limited = |limit: &str| {
+        format!("[[auth.tokens]]\ntoken = \"x\"\ntenant = \"t\"\nprincipal = \"p\"\n{limit}\n")
     };
     let listed = "[auth]\njwt = [\n  { issuer = \"https://127.0.0.1:1\", audience = \"a\", tenant = \"t\" },\n  \
                   { issuer = \"http://id.example.com\", audience = \"a\", tenant = \"t\" },\n]\n";
@@ -116,6 +134,9 @@ async fn mistakes_in_auth_are_refused_with_their_line() {
         (issuer("algorithms = [\"RS256\"]"), &["line 2", "tenant_claim"]),
         (listed.to_owned(), &["line 4", "http://id.example.com", "https"]),
         ("[auth.certificates]\ntenant = \"t\"\n".to_owned(), &["line 1", "client_ca"]),
+        (limited("agents = [\"echo\", \"ecoh\"]"), &["line 5", "no agent \"ecoh\"", "\"echo\"?"]),
+        (limited("agents = [\"mail\"]"), &["line 5", "no agent \"mail\"", "known are echo"]),
+        (limited("agents = [\"echo\"]\nskills = [\"ecco\"]"), &["line 6", "no skill \"ecco\""]),
         (
             "[server.tls]\ncertificate = \"c\"\nkey = \"k\"\nclient_ca = \"ca\"\n".to_owned(),
             &["line 4", "[auth.certificates]", "tenant"],

@@ -179,6 +179,15 @@ async fn a_running_server_is_operated_through_its_data_directory() {
     assert!(error["hint"].as_str().unwrap().contains("herald agent list"), "{error}");
     assert_eq!(on(&data, &["store", "status"]).ok().await.field("Durable"), "yes");
 
+    let misspelt = ["key", "create", "--principal", "x", "--agent", "ecoh", "--skill", "sing"];
+    let misspelt = on(&data, &misspelt).ok().await;
+    assert!(misspelt.stderr.contains("no agent \"ecoh\" now"), "{misspelt:?}");
+    assert!(misspelt.stderr.contains("did you mean echo?"), "{misspelt:?}");
+    assert!(misspelt.stderr.contains("no skill \"sing\" now"), "{misspelt:?}");
+    let right = ["key", "create", "--principal", "x", "--agent", "echo", "--skill", "echo"];
+    let right = on(&data, &right).ok().await;
+    assert!(!right.stderr.contains("Warning"), "{right:?}");
+
     // Revocation closes access.
     let id = created["id"].as_str().unwrap();
     on(&data, &["key", "revoke", id]).ok().await;

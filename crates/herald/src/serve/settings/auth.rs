@@ -3,16 +3,20 @@
 use std::net::IpAddr;
 
 use anyhow::anyhow;
-use herald_engine::{Scopes, Visibility};
+use herald_engine::{Profile, Scopes, Visibility};
 use herald_protocol::{AgentName, TenantId};
 use herald_server::{
     CertificateName, CertificateSettings, CertificateTenant, Jwt, JwtIssuer, JwtScopes, JwtTenant,
     Token,
 };
 
-use crate::serve::config::{
-    CertificateNameKey, ClientAuthKey, ConfigError, FileConfig, JwtSection, ScopeKey,
-    TenantFromKey, VisibilityKey,
+use super::AgentSettings;
+use crate::{
+    serve::config::{
+        AgentKind, AuthSection, CertificateNameKey, ClientAuthKey, ConfigError, ConfigText,
+        FileConfig, JwtSection, ScopeKey, TenantFromKey, VisibilityKey,
+    },
+    spelling::near,
 };
 
 /// The callers of a server by its configuration.
@@ -99,6 +103,62 @@ pub(crate) fn no_credentials(ip: IpAddr) -> anyhow::Error {
          or create an API key: `mkdir -m 700 DIR && herald key create --principal NAME --data DIR`, \
          or, to accept calls without credentials, set `required = false` under [auth]."
     )
+}
+
+/// Refuses an agent or a skill in the limits of a credential that the server does not have: such a credential would
+/// allow less than its author meant, without a word.
+pub(crate) fn check_names(
+    auth: &AuthSection,
+    source: &ConfigText,
+    agents: &[AgentSettings],
+) -> Result<(), ConfigError> {
+    let tokens = auth.tokens.iter().enumerate().map(|(index, token)| {
+        (format!("auth.tokens.{index}"), token.agents.as_deref(), token.skills.as_deref())
+    });
+    let identities =
+        auth.certificates.iter().flat_map(|section| section.identities.iter().enumerate());
+    let identities = identities.map(|(index, one)| {
+        let key = format!("auth.certificates.identities.{index}");
+        (key, one.agents.as_deref(), one.skills.as_deref())
+    });
+    for (key, names, skills) in tokens.chain(identities) {
+        let known = || agents.iter().map(|agent| agent.profile.name.as_str());
+        for (index, name) in names.unwrap_or_default().iter().enumerate() {
+            if !known().any(|known| known == name) {
+                let said = unknown("agent", name, known());
+                return Err(source.fault_at(&format!("{key}.agents.{index}"), said));
+            }
+        }
+        let allowed = |agent: &&AgentSettings| {
+            names.is_none_or(|names| names.iter().any(|name| name == agent.profile.name.as_str()))
+        };
+        // The skills of another server are not known here.
+        if agents.iter().filter(allowed).any(|agent| agent.kind == AgentKind::A2a) {
+            continue;
+        }
+        let known = || agents.iter().filter(allowed).flat_map(|agent| skill_ids(&agent.profile));
+        for (index, skill) in skills.unwrap_or_default().iter().enumerate() {
+            if !known().any(|known| known == skill) {
+                let said = unknown("skill", skill, known());
+                return Err(source.fault_at(&format!("{key}.skills.{index}"), said));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn skill_ids(profile: &Profile) -> impl Iterator<Item = &str> + Clone {
+    let extended = profile.extended_card.iter().flat_map(|card| &card.skills);
+    profile.skills.iter().chain(extended.map(|(skill, _)| skill)).map(|skill| skill.id.as_str())
+}
+
+/// The sentence for a name that the server does not have.
+fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let remedy = match near(name, known.clone()) {
+        Some(meant) => format!("did you mean {meant:?}?"),
+        None => format!("known are {}", known.collect::<Vec<_>>().join(", ")),
+    };
+    format!("the server has no {what} {name:?}; {remedy}")
 }
 
 /// The tokens of the file.
@@ -256,8 +316,6 @@ fn agents(names: Option<&[String]>) -> Option<Vec<AgentName>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::serve::config::ConfigText;
-
     use super::*;
 
     #[test]
