@@ -68,8 +68,13 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Error {
     let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
     match serde_path_to_error::deserialize::<_, T>(ObjectOnly(deserializer)) {
         Err(fault) => {
-            let Reason { member, text } = Reason::of(fault.inner());
+            let Reason { member, is_reached, text } = Reason::of(fault.inner());
             let path = fault.path().to_string();
+            let ends_with = |name: &String| {
+                path.strip_suffix(name.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+            };
+            let member = member.filter(|name| !(is_reached && ends_with(name)));
             Error::field(
                 match (path.as_str(), member) {
                     (".", member) => member.unwrap_or_default(),
@@ -106,6 +111,31 @@ mod tests {
             let mut out = Vec::new();
             write_text(&mut out, text);
             assert_eq!(out, serde_json::to_vec(text).unwrap(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_or_missing_member_is_named_once() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Outer {
+            #[serde(default)]
+            inner: Option<Inner>,
+        }
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Inner {
+            #[expect(dead_code, reason = "only its absence matters")]
+            inner: bool,
+        }
+        for (json, said) in [
+            (r#"{"foo":1}"#, "foo: is not known"),
+            (r#"{"inner":{"foo":1}}"#, "inner.foo: is not known"),
+            (r#"{"inner":{"inner":true,"oof":1}}"#, "inner.oof: is not known"),
+            (r#"{"inner":{}}"#, "inner.inner: is required"),
+        ] {
+            let error = read::<Outer>(json.as_bytes()).map(|outer| outer.inner.is_some());
+            assert_eq!(error.unwrap_err().message, said, "{json}");
         }
     }
 

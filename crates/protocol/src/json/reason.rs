@@ -12,6 +12,8 @@ pub fn reason(fault: &serde_json::Error) -> String {
 pub(super) struct Reason {
     /// A member that is missing, unknown or there twice.
     pub(super) member: Option<String>,
+    /// True if the reader had reached the member, so that the path of the error ends with it.
+    pub(super) is_reached: bool,
     pub(super) text: String,
 }
 
@@ -22,7 +24,7 @@ impl Reason {
             // Without line and column: they would count within the parameters, not within the body.
             Self::read(text.rfind(" at line ").map_or(&text, |end| &text[..end]))
         } else {
-            Self { member: None, text: syntax(&text).to_owned() }
+            Self { member: None, is_reached: false, text: syntax(&text).to_owned() }
         }
     }
 
@@ -31,10 +33,10 @@ impl Reason {
         let (kind, rest) = said.split_once([':', '`']).unwrap_or((said, ""));
         // A given value may contain the words that divide the message; what is expected does not.
         let (given, expected) = rest.rsplit_once(", expected ").unwrap_or((rest, ""));
-        let of = |text: String| Self { member: None, text };
-        let member = |text: &str| {
+        let of = |text: String| Self { member: None, is_reached: false, text };
+        let member = |text: &str, is_reached| {
             let name = rest.split('`').next().filter(|name| name.len() <= MAX_NAME);
-            Self { member: name.map(str::to_owned), text: text.to_owned() }
+            Self { member: name.map(str::to_owned), is_reached, text: text.to_owned() }
         };
         match kind {
             "invalid type" => {
@@ -45,9 +47,9 @@ impl Reason {
                 Some((least, most)) => format!("must be an integer from {least} to {most}"),
                 None => format!("must be {}", required(expected)),
             }),
-            "missing field " => member("is required"),
-            "unknown field " => member("is not known"),
-            "duplicate field " => member("is there twice"),
+            "missing field " => member("is required", false),
+            "unknown field " => member("is not known", true),
+            "duplicate field " => member("is there twice", false),
             "unknown variant " => of(format!("must be {}", listed(expected))),
             _ if kind.starts_with("invalid length ") => of("has the wrong length".to_owned()),
             _ if kind.starts_with("data did not match any variant") => {
