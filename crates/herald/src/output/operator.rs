@@ -122,15 +122,36 @@ impl Show for KeyPage {
                 key.state.clone(),
                 owner(&key.tenant, &key.principal),
                 key.scopes.join(","),
+                limits(key),
                 or_never(key.expires),
                 or_never(key.last_used),
                 key.label.clone(),
             ]
         };
         let rows: Vec<_> = self.keys.iter().map(row).collect();
-        let head = ["ID", "STATE", "OWNER", "SCOPES", "EXPIRES", "LAST USED", "LABEL"];
-        page.table(&table(head, &rows));
+        let head = ["ID", "STATE", "OWNER", "SCOPES", "LIMITS", "EXPIRES", "LAST USED", "LABEL"];
+        if rows.iter().any(|[_, _, _, _, limits, ..]| !limits.is_empty()) {
+            page.table(&table(head, &rows));
+            return;
+        }
+        let without = |[id, state, owner, scopes, _, rest @ ..]: [String; 8]| {
+            let [expires, used, label] = rest;
+            [id, state, owner, scopes, expires, used, label]
+        };
+        let [id, state, owner, scopes, _, expires, used, label] = head;
+        let head = [id, state, owner, scopes, expires, used, label];
+        page.table(&table(head, &rows.into_iter().map(without).collect::<Vec<_>>()));
     }
+}
+
+/// The agents, skills and visibility of a key, if it is limited to some.
+fn limits(key: &KeyView) -> String {
+    let names = |what: &str, names: &Option<Vec<String>>| {
+        names.as_ref().map(|names| format!("{what} {}", list(names)))
+    };
+    let visibility = key.visibility.as_ref().map(|visibility| format!("tasks of {visibility}"));
+    let all = [names("agents", &key.agents), names("skills", &key.skills), visibility];
+    all.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 impl Show for TenantPage {

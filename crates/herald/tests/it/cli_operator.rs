@@ -126,9 +126,17 @@ async fn the_first_key_is_created_on_a_stopped_server() {
     assert_eq!(list["keys"].as_array().unwrap().len(), 2);
     let mine = on(&data, &["key", "list", "--tenant", "acme"]).json().await;
     assert_eq!(mine["keys"][0]["id"], id);
+    assert_eq!(
+        (&mine["keys"][0]["agents"], &mine["keys"][0]["skills"]),
+        (&json!(["echo"]), &json!(["echo"]))
+    );
     let table = on(&data, &["key", "list"]).ok().await;
     assert!(table.stdout.starts_with("ID"), "{table:?}");
     assert!(table.stdout.contains("acme/ci"), "{table:?}");
+    assert!(table.stdout.contains("agents echo; skills echo; tasks of tenant"), "{table:?}");
+    let (_other, unlimited) = directory_with_keys(1).await;
+    let unlimited = on(&unlimited, &["key", "list"]).ok().await;
+    assert!(!unlimited.stdout.contains("LIMITS"), "{unlimited:?}");
 
     let revoked = on(&data, &["key", "revoke", id]).json().await;
     assert_eq!(revoked["state"], "revoked");
@@ -478,7 +486,8 @@ async fn a_given_credential_or_server_wins_over_the_directory_and_the_output_say
     let by_url = by_url.env("A2ACLI_BEARER", "caller-secret").ok().await;
     assert_eq!(by_url.field("Principal"), "web");
     assert_eq!(by_url.stderr, "");
-    let by_data = here(&["status", "--data", "herald-data", "--bearer", "caller-secret"]).ok().await;
+    let by_data =
+        here(&["status", "--data", "herald-data", "--bearer", "caller-secret"]).ok().await;
     assert_eq!(by_data.field("Credential"), "operator");
     assert!(by_data.stderr.contains("not with the given credential"), "{by_data:?}");
 }
@@ -491,7 +500,8 @@ async fn a_missing_data_directory_is_not_created_by_mistake() {
     let hint = error["hint"].as_str().unwrap();
     let line = hint.split_once("create it with: ").unwrap().1;
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
-    let made = std::process::Command::new("sh").args(["-c", line]).current_dir(home.path()).status();
+    let made =
+        std::process::Command::new("sh").args(["-c", line]).current_dir(home.path()).status();
     assert!(made.unwrap().success(), "{line}");
     cli(create).at(home.path()).ok().await;
 }
