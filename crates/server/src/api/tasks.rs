@@ -83,15 +83,19 @@ pub(super) async fn answer(
     owner: TaskOwnerQuery,
     answer: AnswerQuestion,
 ) -> Result<TaskDetail, Error> {
-    let choice = answer.choice.map(|choice| {
-        let members = Map::from_iter([("choice".to_owned(), Value::String(choice))]);
-        Part::new(Content::Data(members.into()))
-    });
-    let parts: Vec<_> = choice.into_iter().chain(answer.text.map(Part::text)).collect();
-    if parts.is_empty() {
+    let choice = answer.choice;
+    if choice.is_none() && answer.text.is_none() {
         return Err(Error::field("choice", "an answer has a choice or a text"));
     }
     let key = request.task_key(owner).await?;
+    if let Some(choice) = &choice {
+        request.check_choice(&key, &answer.question, choice).await?;
+    }
+    let choice = choice.map(|choice| {
+        let members = Map::from_iter([("choice".to_owned(), Value::String(choice))]);
+        Part::new(Content::Data(members.into()))
+    });
+    let parts = choice.into_iter().chain(answer.text.map(Part::text)).collect();
     let question = MessageId::from(answer.question.as_str());
     let send = request.operator().answer(&key, &question, parts);
     request.call(&key, send).await?;
@@ -140,6 +144,23 @@ impl ApiRequest<'_> {
         let extensions = extensions.map(|extension| extension.uri.clone()).collect();
         let route = AgentRoute { extensions, ..AgentRoute::default() };
         self.engine().call(&caller, &route, request).await.map(|_| ())
+    }
+
+    /// Refuses a choice that the open question does not offer. A question that is not open any more is refused with
+    /// the answer itself.
+    async fn check_choice(&self, key: &Key, named: &str, choice: &str) -> Result<(), Error> {
+        let (detail, _) = self.changed(key).await?;
+        let Some(open) = detail.question.filter(|open| open.question == named) else {
+            return Ok(());
+        };
+        let offered: Vec<_> = open.choices.iter().map(|offered| offered.id.as_str()).collect();
+        if offered.is_empty() {
+            return Err(Error::field("choice", "the question is answered with a text"));
+        }
+        if !offered.contains(&choice) {
+            return Err(Error::field("choice", format!("must be one of: {}", offered.join(", "))));
+        }
+        Ok(())
     }
 
     /// A task after a change by this caller, who may see the result also without the scope `read`.

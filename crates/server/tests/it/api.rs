@@ -157,6 +157,11 @@ async fn an_answer_names_its_question_and_is_stored_once() {
     refused(&wrong, 409, "QUESTION_CHANGED");
     refused(&answer("alice", json!({ "text": "yes" })).await, 400, "INVALID_PARAMS");
     refused(&answer("alice", json!({ "question": question })).await, 400, "INVALID_PARAMS");
+    let choice = answer("alice", json!({ "question": question, "choice": "allow" })).await;
+    refused(&choice, 400, "INVALID_PARAMS");
+    assert!(choice.text().contains("answered with a text"), "{}", choice.text());
+    let stale = answer("alice", json!({ "question": "other", "choice": "allow" })).await;
+    refused(&stale, 409, "QUESTION_CHANGED");
     let body = json!({ "question": question, "text": "hello" });
     refused(&answer("bob", body.clone()).await, 404, "TASK_NOT_FOUND");
     // The scope `send` is enough, also for the reply.
