@@ -66,6 +66,10 @@ pub(crate) struct MessageArgs {
     #[arg(long, value_name = "ID", help_heading = "Message")]
     pub(crate) task_id: Option<String>,
 
+    /// The skill that the message is for; a credential can be limited to some
+    #[arg(long, value_name = "ID", help_heading = "Message")]
+    pub(crate) skill: Option<String>,
+
     /// Metadata of the request, as a JSON object
     #[arg(long, value_name = "JSON", value_parser = metadata, help_heading = "Message")]
     pub(crate) metadata: Option<Metadata>,

@@ -4,8 +4,8 @@ use std::{io::Read, path::Path};
 
 use herald_client::{Client, StreamEvent};
 use herald_protocol::{
-    Content, Message, MessageId, Part, Role, SendResult, Task, TaskId, TaskState, TaskStatus,
-    request::SendMessage,
+    Content, Message, MessageId, Metadata, Part, Role, SendResult, Task, TaskId, TaskState,
+    TaskStatus, request::SendMessage,
 };
 use uuid::Uuid;
 
@@ -78,7 +78,13 @@ async fn refused(contact: &Contact, client: &Client, id: &str, fault: CliError) 
 
 /// The message of a turn. Its id is chosen here, so that all attempts to send it are the same message.
 pub(crate) fn message(parts: Vec<Part>, args: &MessageArgs) -> SendMessage {
+    let skill = args.skill.as_deref().map(|skill| {
+        let mut metadata = Metadata::new();
+        metadata.insert("skill", skill);
+        metadata
+    });
     let message = Message {
+        metadata: skill,
         message_id: MessageId::new(Uuid::new_v4().to_string()),
         role: Role::User,
         parts,

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::cli_support::{agent, cli, herald, steered, task};
+use crate::{
+    cli_support::{agent, cli, herald, steered, task},
+    support::{Herald, Options},
+};
 
 #[tokio::test]
 async fn a_message_starts_a_task_and_its_result_is_printed() {
@@ -165,4 +168,20 @@ async fn a_stream_is_one_event_per_line_and_ends_with_the_state() {
     let lines: Vec<Value> = cli(direct).ok().await.lines();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert_eq!(lines[0]["message"]["parts"][0]["text"], "Direct message response");
+}
+
+#[tokio::test]
+async fn a_skill_is_named_for_a_credential_that_is_limited_to_some() {
+    let config = "[[auth.tokens]]\ntoken = \"limited\"\ntenant = \"acme\"\nprincipal = \"ci\"\n\
+                  skills = [\"echo\"]\n";
+    let herald = Herald::start(Options::config(config)).await;
+    let url = format!("http://{}", herald.address);
+    let send = |more: &[&str]| {
+        cli(["send", &url, "Hello"].into_iter().chain(more.iter().copied()))
+            .env("A2ACLI_BEARER", "limited")
+    };
+    send(&[]).fails(4, "A2ACLI_ERR_AUTH_FAILED").await;
+    send(&["--skill", "other"]).fails(4, "A2ACLI_ERR_AUTH_FAILED").await;
+    let sent = send(&["--skill", "echo"]).json().await;
+    assert_eq!(sent["task"]["history"][0]["metadata"]["skill"], "echo", "{sent}");
 }
