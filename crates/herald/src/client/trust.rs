@@ -33,14 +33,20 @@ pub(crate) struct TrustSettings {
 impl TlsTrust {
     pub(crate) fn read(args: &TlsArgs) -> Result<Self, CliError> {
         let own = match &args.client_cert {
-            Some(chain) => {
-                let chain = file(chain)?;
-                let key = args.client_key.as_deref().map(file).transpose()?;
-                Some((chain.clone(), key.unwrap_or(chain)))
+            Some(path) => Some(client_certificate(path, args.client_key.as_deref())?),
+            None => None,
+        };
+        let root = match &args.ca_cert {
+            Some(path) => {
+                let text = file(path)?;
+                if Certificate::from_pem_bundle(text.as_bytes()).unwrap_or_default().is_empty() {
+                    let text = format!("{} (--ca-cert) has no certificate in PEM", path.display());
+                    return Err(CliError::usage(text));
+                }
+                Some(text)
             }
             None => None,
         };
-        let root = args.ca_cert.as_deref().map(file).transpose()?;
         let accepts_any_certificate = args.insecure == Some(true);
         Ok(Self { accepts_any_certificate, root, own })
     }
@@ -63,9 +69,6 @@ impl TlsTrust {
         builder = builder.tls_danger_accept_invalid_certs(self.accepts_any_certificate);
         if let Some(root) = &self.root {
             let roots = Certificate::from_pem_bundle(root.as_bytes()).unwrap_or_default();
-            if roots.is_empty() {
-                return Err(CliError::usage("the file of --ca-cert has no certificate in PEM"));
-            }
             builder = builder.tls_certs_merge(roots);
         }
         if let Some((chain, key)) = &self.own {
@@ -118,6 +121,24 @@ impl TrustSettings {
         }
         builder.card_keys(self.keys.clone())
     }
+}
+
+/// The chain and the key of a client certificate, which are one file or two.
+fn client_certificate(path: &Path, key: Option<&Path>) -> Result<(String, String), CliError> {
+    let chain = file(path)?;
+    let private = key.map_or_else(|| Ok(chain.clone()), file)?;
+    let (shown, key_path) = (path.display(), key.unwrap_or(path).display());
+    let fault = if Certificate::from_pem_bundle(chain.as_bytes()).unwrap_or_default().is_empty() {
+        format!("{shown} (--client-cert) has no certificate in PEM")
+    } else if !private.contains("PRIVATE KEY-----") {
+        format!("{key_path} has no private key in PEM")
+    } else if Identity::from_pem(format!("{chain}\n{private}").as_bytes()).is_err() {
+        format!("the certificate in {shown} cannot be used with the key in {key_path}")
+    } else {
+        return Ok((chain, private));
+    };
+    let hint = "give both in PEM: the chain with --client-cert, the key in the same file or with --client-key";
+    Err(CliError::usage(fault).hint(hint))
 }
 
 fn file(path: &Path) -> Result<String, CliError> {

@@ -104,6 +104,21 @@ async fn a_client_certificate_is_sent_on_request() {
     }
     let missing = cli(send.into_iter().chain(["--client-cert", "nobody.pem"])).at(home.path());
     missing.fails(2, "A2ACLI_ERR_USAGE").await;
+    for (own, said) in [
+        (&["--client-cert", "me.pem"][..], "me.pem has no private key"),
+        (
+            &["--client-cert", "me.key", "--client-key", "me.key"],
+            "me.key (--client-cert) has no certificate",
+        ),
+        (&["--client-cert", "me.pem", "--client-key", "ca.pem"], "ca.pem has no private key"),
+    ] {
+        let refused = cli(send.into_iter().chain(own.iter().copied())).at(home.path());
+        let error = refused.fails(2, "A2ACLI_ERR_USAGE").await;
+        assert!(error["message"].as_str().unwrap().contains(said), "{own:?}: {error}");
+    }
+    let status = ["status", "--server", &agent.url, "--ca-cert", "me.key"];
+    let error = cli(status).at(home.path()).fails(2, "A2ACLI_ERR_USAGE").await;
+    assert!(error["message"].as_str().unwrap().contains("me.key (--ca-cert)"), "{error}");
 }
 
 /// Writes a card that `key` has signed, and returns the key's public half as a set.
