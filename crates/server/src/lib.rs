@@ -51,5 +51,5 @@ pub use config::{
 pub use serve::ServeError;
 pub use server::Server;
 pub use signing::{SigningKey, SigningKeyError};
-pub use tls::{ClientCertificates, Tls};
+pub use tls::{ClientCertificates, Tls, TlsError};
 pub use webhook::{HttpSender, SecretsKey, WebhookConfig, WebhookSettingError};

@@ -99,6 +99,44 @@ async fn an_invalid_certificate_is_refused_with_its_file() {
         assert!(refused.stderr.contains("/none"), "{refused:?}");
         assert!(refused.stderr.contains(name), "no {name} in {refused:?}");
     }
+    // The line of the configuration, and the file at fault.
+    let neither = format!("[server.tls]\ncertificate = \"{file}\"\nkey = \"{file}\"\n");
+    let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let path = |name: &str, text: String| {
+        let path = home.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let certificate = path("cert.pem", made.cert.pem());
+    let key = path("key.pem", made.signing_key.serialize_pem());
+    let other = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let other = path("other.pem", other.signing_key.serialize_pem());
+    let with = |certificate: &str, key: &str, more: &str| {
+        Options::config(format!(
+            "[server.tls]\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n{more}[auth.certificates]\n\
+             tenant = \"t\"\n"
+        ))
+    };
+    let clients = format!("client_ca = \"{file}\"\n");
+    let revoked = format!("client_ca = \"{certificate}\"\nclient_crl = \"{file}\"\n");
+    for (options, line, said) in [
+        (Options::config(neither), "line 2", "no certificate in PEM"),
+        (
+            with(&certificate, file, &format!("client_ca = \"{certificate}\"\n")),
+            "line 3",
+            "no private key in PEM",
+        ),
+        (with(&certificate, &key, &clients), "line 4", "no certificate authority"),
+        (with(&certificate, &key, &revoked), "line 5", "no list of revoked certificates"),
+    ] {
+        let refused = options.refused().await;
+        for word in ["herald.toml", line, said, file] {
+            assert!(refused.stderr.contains(word), "no {word} in {refused:?}");
+        }
+    }
+    let mixed =
+        with(&certificate, &other, &format!("client_ca = \"{certificate}\"\n")).refused().await;
+    assert!(mixed.stderr.contains(&other) && mixed.stderr.contains("line 2"), "{mixed:?}");
     let half = Options::default().arguments(["--tls-certificate", file]).refused().await;
     assert!(half.stderr.contains("--tls-key"), "{half:?}");
 }

@@ -7,32 +7,34 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use herald_protocol::Timestamp;
-use herald_server::{ClientCertificates, Tls};
+use herald_server::{ClientCertificates, Tls, TlsError};
 use tokio::{sync::Notify, time::sleep};
 
 use crate::{
     args::Serve,
     output::quoted,
-    serve::config::{ClientAuthKey, FileConfig, TlsSection},
+    serve::config::{ClientAuthKey, ConfigText, FileConfig, TlsSection},
 };
 
 /// The interval at which the files are checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The files of a certificate and its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct TlsFiles {
     certificate: PathBuf,
     key: PathBuf,
-    /// The flags or keys that name the two files.
-    names: [&'static str; 2],
     clients: Option<ClientFiles>,
+    /// True if flags name the certificate and its key.
+    is_by_flags: bool,
+    /// The configuration, for the lines of errors.
+    source: ConfigText,
 }
 
 /// The files of the accepted client certificates.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 struct ClientFiles {
     authorities: PathBuf,
     revoked: Option<PathBuf>,
@@ -45,19 +47,19 @@ impl TlsFiles {
         let clients = config.server.tls.as_ref().and_then(ClientFiles::of);
         if let (Some(certificate), Some(key)) = (&args.tls_certificate, &args.tls_key) {
             let (certificate, key) = (certificate.clone(), key.clone());
-            let names = ["--tls-certificate", "--tls-key"];
-            return Ok(Some(Self { certificate, key, names, clients }));
+            let source = config.source.clone();
+            return Ok(Some(Self { certificate, key, clients, is_by_flags: true, source }));
         }
         let Some(section) = &config.server.tls else { return Ok(None) };
         let (certificate, key) = (section.certificate.clone(), section.key.clone());
-        let names = ["certificate under [server.tls]", "key under [server.tls]"];
-        Ok(Some(Self { certificate, key, names, clients }))
+        let source = config.source.clone();
+        Ok(Some(Self { certificate, key, clients, is_by_flags: false, source }))
     }
 
     /// Reads the files.
     pub(crate) fn read(&self) -> anyhow::Result<Tls> {
         let (certificate, key, clients) = self.contents()?;
-        Tls::with_clients(&certificate, &key, clients).with_context(|| self.name())
+        Tls::with_clients(&certificate, &key, clients).map_err(|fault| self.unusable(&fault))
     }
 
     /// The expiry of the certificate, if it can be read.
@@ -115,14 +117,48 @@ impl TlsFiles {
 
     fn renew(&self, tls: &Tls) -> anyhow::Result<()> {
         let (certificate, key, clients) = self.contents()?;
-        tls.replace_all(&certificate, &key, clients).with_context(|| self.name())
+        tls.replace_all(&certificate, &key, clients).map_err(|fault| self.unusable(&fault))
     }
 
     fn contents(&self) -> anyhow::Result<(Vec<u8>, Vec<u8>, Option<ClientCertificates>)> {
-        let named = |file, name| read(file).with_context(|| format!("{name} cannot be used"));
-        let [certificate, key] = self.names;
-        let clients = self.clients.as_ref().map(ClientFiles::contents).transpose()?;
-        Ok((named(&self.certificate, certificate)?, named(&self.key, key)?, clients))
+        let named = |file: &Path, key| read(file).map_err(|fault| self.fault(key, &fault));
+        let clients = match &self.clients {
+            Some(ClientFiles { authorities, revoked, required }) => Some(ClientCertificates {
+                authorities: named(authorities, "client_ca")?,
+                revoked: revoked.as_ref().map(|file| named(file, "client_crl")).transpose()?,
+                required: *required,
+            }),
+            None => None,
+        };
+        Ok((named(&self.certificate, "certificate")?, named(&self.key, "key")?, clients))
+    }
+
+    /// The error for the content of a file, with the file.
+    fn unusable(&self, fault: &TlsError) -> anyhow::Error {
+        let clients = self.clients.as_ref();
+        let authorities = clients.map(|files| &files.authorities).unwrap_or(&self.certificate);
+        let revoked = clients.and_then(|files| files.revoked.as_ref()).unwrap_or(authorities);
+        let (key, file) = match fault {
+            TlsError::NoCertificate => ("certificate", &self.certificate),
+            TlsError::NoKey => ("key", &self.key),
+            TlsError::NoAuthority | TlsError::Clients(_) => ("client_ca", authorities),
+            TlsError::NoRevocationList => ("client_crl", revoked),
+            TlsError::Unusable(_) => {
+                let (certificate, key) = (self.certificate.display(), self.key.display());
+                let said = anyhow!("{certificate} with {key}: {fault}");
+                return self.fault("certificate", &said);
+            }
+        };
+        self.fault(key, &anyhow!("{}: {fault}", file.display()))
+    }
+
+    /// An error in the value of a key of `[server.tls]`, or of its flag.
+    fn fault(&self, key: &str, fault: &anyhow::Error) -> anyhow::Error {
+        if self.is_by_flags && !key.starts_with("client_") {
+            return anyhow!("--tls-{key} cannot be used: {fault:#}");
+        }
+        let said = format!("{key} under [server.tls] cannot be used: {fault:#}");
+        self.source.fault_at(&format!("server.tls.{key}"), said).into()
     }
 
     fn changed(&self) -> Vec<Option<SystemTime>> {
@@ -131,10 +167,6 @@ impl TlsFiles {
         let files = [&self.certificate, &self.key].into_iter().chain(clients);
         files.map(|file| file.metadata().ok()?.modified().ok()).collect()
     }
-
-    fn name(&self) -> String {
-        format!("{} with {}", self.certificate.display(), self.key.display())
-    }
 }
 
 impl ClientFiles {
@@ -142,15 +174,6 @@ impl ClientFiles {
         let authorities = section.client_ca.clone()?;
         let required = section.client_auth == ClientAuthKey::Required;
         Some(Self { authorities, revoked: section.client_crl.clone(), required })
-    }
-
-    fn contents(&self) -> anyhow::Result<ClientCertificates> {
-        let named = |file: &PathBuf, key| {
-            read(file).with_context(|| format!("{key} under [server.tls] cannot be used"))
-        };
-        let revoked = self.revoked.as_ref().map(|file| named(file, "client_crl")).transpose()?;
-        let authorities = named(&self.authorities, "client_ca")?;
-        Ok(ClientCertificates { authorities, revoked, required: self.required })
     }
 }
 
