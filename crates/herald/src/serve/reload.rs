@@ -37,10 +37,10 @@ pub(crate) async fn follow(
                 tracing::info!(%file, added, revoked, "received SIGHUP: reloaded the tokens of [auth]");
                 needs_restart(before.as_deref(), path);
             }
+            // In the message and not in a field, so that the lines of the excerpt stay lines.
             Err(error) => tracing::error!(
-                error = format!("{error:#}"),
                 "received SIGHUP: cannot reload the configuration; the tokens in use stay. Correct the \
-                 file and send the signal again"
+                 file and send the signal again\n{error:#}"
             ),
         }
     }

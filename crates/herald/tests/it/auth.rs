@@ -57,6 +57,7 @@ async fn tokens_are_reloaded_on_sighup_and_a_mistake_changes_nothing() {
     logged("cannot reload the configuration; the tokens in use stay").await;
     let log = herald.log();
     assert!(log.contains("line 2") && log.contains("princpal"), "{log}");
+    assert!(log.contains("\n2 | tokens = ["), "the excerpt has lines: {log}");
     assert_eq!((status(&herald, "second").await, status(&herald, "third").await), (200, 401));
 }
 

@@ -285,19 +285,37 @@ fn may_hold_a_secret(line: &str) -> bool {
     ["tok", "secret", "pass", "key", "auth", "header", "@"].iter().any(|hint| line.contains(hint))
 }
 
-/// A line with a star for every character in quotes, so that the marks below it still fit.
+/// A line with a star for every character in quotes, so that the marks below it still fit. References to variables and
+/// files, and paths, are not secrets and help to find the mistake.
 fn masked(line: &str) -> String {
-    let mut quote = None;
-    let mask = |char| {
-        match (char, quote) {
-            ('"' | '\'', None) => quote = Some(char),
-            (_, Some(open)) if open == char => quote = None,
-            (_, Some(_)) => return '*',
-            (_, None) => {}
-        }
-        char
-    };
-    line.chars().map(mask).collect()
+    let mut shown = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(start) = rest.find(['"', '\'']) {
+        let (before, quoted) = rest.split_at(start);
+        let (mark, quoted) = quoted.split_at(1);
+        let (text, after) = quoted.split_at(quoted.find(mark).unwrap_or(quoted.len()));
+        shown.extend([before, mark]);
+        let is_shown = is_reference(text) || is_path(text);
+        shown.extend(text.chars().map(|letter| if is_shown { letter } else { '*' }));
+        let end = after.len().min(mark.len());
+        shown.push_str(&after[..end]);
+        rest = &after[end..];
+    }
+    shown + rest
+}
+
+/// True for the name of a variable or a file that has a secret.
+fn is_reference(text: &str) -> bool {
+    text.starts_with("env:") || text.starts_with("file:")
+}
+
+/// True for a path. Random secrets have capital letters, and no ending of a file.
+fn is_path(text: &str) -> bool {
+    const ENDINGS: [&str; 8] = [".pem", ".key", ".crt", ".cer", ".crl", ".der", ".json", ".toml"];
+    let is_plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-/".contains(&byte);
+    let is_rooted = ["/", "./", "../"].iter().any(|root| text.starts_with(root));
+    (is_rooted && text.bytes().all(is_plain)) || ENDINGS.iter().any(|ending| text.ends_with(ending))
 }
 
 #[cfg(test)]
@@ -311,6 +329,23 @@ mod tests {
         assert_eq!(likely(&field("hosts")), Some("host"));
         assert_eq!(likely(&field("colour")), None);
         assert_eq!(likely("variant `sent`, expected `send`"), Some("send"));
+    }
+
+    #[test]
+    fn secrets_are_masked_and_paths_are_not() {
+        for (line, shown) in [
+            (r#"token = "hunter2""#, r#"token = "*******""#),
+            (r#"key = "/etc/herald/key""#, r#"key = "/etc/herald/key""#),
+            (r#"key = 'My Keys/Cards.pem'"#, r#"key = 'My Keys/Cards.pem'"#),
+            (r#"token = "env:HERALD_TOKEN""#, r#"token = "env:HERALD_TOKEN""#),
+            (r#"api_key = "file:/run/secrets/key""#, r#"api_key = "file:/run/secrets/key""#),
+            (r#"token = "/kS9+aQ4x""#, r#"token = "*********""#),
+            (r#"{ token = "aé", key = "c.key" }"#, r#"{ token = "**", key = "c.key" }"#),
+            (r#"token = "open"#, r#"token = "****"#),
+            (r#"token = ""#, r#"token = ""#),
+        ] {
+            assert_eq!(masked(line), shown, "{line}");
+        }
     }
 
     #[test]
