@@ -282,3 +282,31 @@ async fn a_token_allows_the_agents_and_skills_that_it_names() {
     let answer = hub.call(as_("skilled", Call::rpc("SendMessage", &named))).await;
     assert_eq!(answer.status(), 200, "{}", answer.text());
 }
+
+// proves: SEC-014, SEC-018
+#[tokio::test]
+async fn a_task_that_needs_a_login_is_continued_with_credentials_only_and_a_later_one_needs_it_again()
+ {
+    let hub = guarded().await;
+    let asked = hub.call(as_("alice", Call::rpc("SendMessage", &message("auth")))).await.result();
+    let task = &asked["task"];
+    assert_eq!(task["status"]["state"], "TASK_STATE_AUTH_REQUIRED");
+    let mut resume = message("I am logged in");
+    resume["message"]["taskId"] = task["id"].clone();
+    let resume = Call::rpc("SendMessage", &resume);
+    assert_eq!(hub.call(resume.clone()).await.status(), 401);
+    assert_eq!(hub.call(as_("nobody", resume.clone())).await.status(), 401);
+    assert_eq!(hub.call(as_("reader", resume.clone())).await.status(), 403);
+    assert_eq!(hub.call(as_("bob", resume)).await.error().1, "TASK_NOT_FOUND");
+    let get = || as_("alice", Call::rpc("GetTask", &json!({ "id": task["id"] })));
+    let state = hub.call(get()).await.result()["status"]["state"].clone();
+    assert_eq!(state, "TASK_STATE_AUTH_REQUIRED", "none of them was an authorisation");
+    // The agent learns of the login, and ends the task.
+    hub.release(1);
+    while hub.call(get()).await.result()["status"]["state"] != "TASK_STATE_COMPLETED" {}
+    let mut later = message("auth");
+    later["message"]["contextId"] = task["contextId"].clone();
+    let later = hub.call(as_("alice", Call::rpc("SendMessage", &later))).await.result();
+    assert_eq!(later["task"]["status"]["state"], "TASK_STATE_AUTH_REQUIRED");
+    hub.release(1);
+}

@@ -184,7 +184,7 @@ async fn each_caller_gets_the_entries_that_name_it() {
     }
 }
 
-// proves: XC-001, XC-004, XC-007, XC-009
+// proves: XC-001, XC-004, XC-007, XC-009, CARD-021
 #[tokio::test]
 async fn it_needs_the_credentials_that_the_public_card_declares() {
     let hub = started(config()).await;

@@ -205,3 +205,25 @@ async fn a_form_cannot_post() {
         assert_eq!(hub.call(call).await.status(), 400);
     }
 }
+
+// proves: SEC-011
+#[tokio::test]
+async fn a_file_that_a_message_names_by_its_url_is_not_fetched() {
+    let hub = Hub::start().await;
+    let internal = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    internal.set_nonblocking(true).unwrap();
+    let url = format!("http://{}/latest/meta-data/", internal.local_addr().unwrap());
+    let mut named = message("look at this");
+    let part = json!({ "url": url, "mediaType": "text/plain", "filename": "secrets" });
+    named["message"]["parts"].as_array_mut().unwrap().push(part);
+    for call in [
+        Call::rpc("SendMessage", &named).at("/agents/files/a2a/jsonrpc"),
+        Call::post("/agents/files/message:send", &named).v1(),
+    ] {
+        let answer = hub.call(call).await;
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        assert!(answer.text().contains("TASK_STATE_COMPLETED"), "{}", answer.text());
+    }
+    let error = internal.accept().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "the server connected to the URL");
+}
