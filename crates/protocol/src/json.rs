@@ -118,13 +118,13 @@ mod tests {
     fn an_unknown_or_missing_member_is_named_once() {
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Outer {
+        struct OuterObject {
             #[serde(default)]
-            inner: Option<Inner>,
+            inner: Option<InnerObject>,
         }
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Inner {
+        struct InnerObject {
             #[expect(dead_code, reason = "only its absence matters")]
             inner: bool,
         }
@@ -134,7 +134,7 @@ mod tests {
             (r#"{"inner":{"inner":true,"oof":1}}"#, "inner.oof: is not known"),
             (r#"{"inner":{}}"#, "inner.inner: is required"),
         ] {
-            let error = read::<Outer>(json.as_bytes()).map(|outer| outer.inner.is_some());
+            let error = read::<OuterObject>(json.as_bytes()).map(|outer| outer.inner.is_some());
             assert_eq!(error.unwrap_err().message, said, "{json}");
         }
     }
