@@ -19,6 +19,7 @@ const ENGINE: &[&str] = &[
     "engine",
     "operator::tasks",
     "operator::keys",
+    "operator::webhooks",
     "operator",
     "janitor",
     "ops",

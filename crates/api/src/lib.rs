@@ -11,6 +11,7 @@
 
 pub mod agents;
 pub mod audit;
+pub mod deliveries;
 pub mod keys;
 pub mod openapi;
 pub mod operator;

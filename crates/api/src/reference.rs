@@ -57,6 +57,7 @@ fn scope(route: ApiRoute) -> &'static str {
         ApiScope::Read => "`read`",
         ApiScope::Send => "`send`",
         ApiScope::Cancel => "`cancel`",
+        ApiScope::Push => "`push`",
         ApiScope::Admin => "`admin`",
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     agents::{AgentList, AgentView},
     audit::{AuditFilter, AuditLogPage, AuditVerification, AuditVerifyQuery},
+    deliveries::{DeliveriesQuery, DeliveryDetail, DeliveryPage, ReplayDeliveries},
     keys::{CreateKey, CreatedKey, KeyPage, KeyView, KeysQuery, TenantPage, TenantsQuery},
     schema::OpenApiDocument,
     status::ServerStatus,
@@ -55,6 +56,8 @@ pub enum ApiScope {
     Send,
     /// `cancel`.
     Cancel,
+    /// `push`.
+    Push,
     /// `admin`.
     Admin,
 }
@@ -67,6 +70,7 @@ impl ApiScope {
             Self::Read => Some("read"),
             Self::Send => Some("send"),
             Self::Cancel => Some("cancel"),
+            Self::Push => Some("push"),
             Self::Admin => Some("admin"),
         }
     }
@@ -160,6 +164,14 @@ routes! {
     GetTaskLog: GET "/api/tasks/{id}/log", Read, TaskLogQuery, Nothing => TaskLog;
     /// One part of an artifact, as a file.
     GetArtifactPart: GET "/api/tasks/{id}/artifacts/{artifact}/parts/{number}", Read, TaskOwnerQuery, Nothing => Download;
+    /// One page of the webhooks of tasks, the newest first.
+    ListDeliveries: GET "/api/deliveries", Read, DeliveriesQuery, Nothing => DeliveryPage;
+    /// Delivers events to a webhook again.
+    ReplayDelivery: POST "/api/deliveries/{id}:replay", Push, Nothing, ReplayDeliveries => DeliveryDetail;
+    /// Enables a webhook that was parked or disabled. It continues after its last delivery.
+    EnableDelivery: POST "/api/deliveries/{id}:enable", Push, Nothing, Nothing => DeliveryDetail;
+    /// One webhook, with its latest attempts.
+    GetDelivery: GET "/api/deliveries/{id}", Read, Nothing, Nothing => DeliveryDetail;
     /// The API keys, without their secrets.
     ListKeys: GET "/api/keys", Admin, KeysQuery, Nothing => KeyPage;
     /// Creates an API key. The reply is the only one that contains the secret.

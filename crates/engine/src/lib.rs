@@ -56,6 +56,7 @@ pub use operator::{
     Operator,
     keys::NewApiKey,
     tasks::{SummaryPage, TaskFilter, TaskSummary},
+    webhooks::Replay,
 };
 pub use ops::{
     reply::{Reply, Sent, TaskJson},

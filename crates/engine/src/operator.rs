@@ -6,6 +6,7 @@
 
 pub(crate) mod keys;
 pub(crate) mod tasks;
+pub(crate) mod webhooks;
 
 use std::{borrow::Cow, sync::Arc};
 

@@ -11,6 +11,7 @@ mod message;
 mod operator;
 mod serve;
 mod task;
+mod webhook;
 
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
@@ -45,6 +46,7 @@ pub(crate) use task::{
     PushCommand, PushCreate, PushList, PushNamed, TaskAnswer, TaskCancel, TaskCommand,
     TaskDownload, TaskGet, TaskList, TaskLogArgs, TaskShow, TaskSubscribe,
 };
+pub(crate) use webhook::{WebhookCommand, WebhookFilter, WebhookSelected, WebhookStateArg};
 
 /// Serves programs, language models, coding agents and other A2A agents over A2A, stores every task
 /// durably, and calls any A2A agent.
@@ -123,6 +125,10 @@ pub(crate) enum CliCommand {
     /// Show the tenants of a server
     #[command(subcommand)]
     Tenant(TenantCommand),
+
+    /// Show, replay and enable the webhooks of tasks
+    #[command(subcommand)]
+    Webhook(WebhookCommand),
 
     /// List, verify and export the audit log of a server
     #[command(subcommand)]

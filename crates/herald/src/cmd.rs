@@ -18,3 +18,4 @@ pub(crate) mod status;
 pub(crate) mod store;
 pub(crate) mod task;
 mod task_api;
+pub(crate) mod webhook;

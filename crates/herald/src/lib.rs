@@ -91,6 +91,9 @@ fn perform(command: CliCommand, layers: &Layers, settings: &[Setting]) -> ExitCo
             let TenantCommand::List(args) = &command;
             client(&args.server.output, cmd::store::tenants(&command))
         }
+        CliCommand::Webhook(command) => {
+            client(command.output(), Box::pin(cmd::webhook::run(&command)))
+        }
         CliCommand::Audit(command) => {
             call(Output::new(&command.server().output), cmd::audit::run(&command))
         }

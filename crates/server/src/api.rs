@@ -2,6 +2,7 @@
 
 mod agents;
 mod audit;
+mod deliveries;
 mod download;
 mod keys;
 mod log;
@@ -115,6 +116,7 @@ const fn scopes(scope: ApiScope) -> Scopes {
         ApiScope::Read => Scopes::READ,
         ApiScope::Send => Scopes::SEND,
         ApiScope::Cancel => Scopes::CANCEL,
+        ApiScope::Push => Scopes::PUSH,
         ApiScope::Admin => Scopes::ADMIN,
     }
 }
@@ -140,6 +142,16 @@ async fn dispatch<'a>(
         ApiRoute::GetArtifactPart => {
             download::get(request, request.query::<calls::GetArtifactPart>()?).await
         }
+        ApiRoute::ListDeliveries => {
+            request.reply::<calls::ListDeliveries, _, _>(deliveries::list).await
+        }
+        ApiRoute::ReplayDelivery => {
+            request.reply::<calls::ReplayDelivery, _, _>(deliveries::replay).await
+        }
+        ApiRoute::EnableDelivery => {
+            request.reply::<calls::EnableDelivery, _, _>(deliveries::enable).await
+        }
+        ApiRoute::GetDelivery => request.reply::<calls::GetDelivery, _, _>(deliveries::get).await,
         ApiRoute::ListKeys => request.reply::<calls::ListKeys, _, _>(keys::list).await,
         ApiRoute::CreateKey => request.reply::<calls::CreateKey, _, _>(keys::create).await,
         ApiRoute::GetKey => request.reply::<calls::GetKey, _, _>(keys::get).await,

@@ -422,6 +422,11 @@ impl WebhookStore for Flaky {
         self.store.record_progress(me, id, progress).await
     }
 
+    async fn add_attempt(&self, id: WebhookId, attempt: DeliveryAttempt) -> Result<(), StoreError> {
+        self.check_write()?;
+        self.store.add_attempt(id, attempt).await
+    }
+
     async fn restart_webhook(
         &self,
         id: WebhookId,

@@ -151,6 +151,9 @@ pub trait WebhookStore {
         progress: WebhookProgress,
     ) -> Result<bool, StoreError>;
 
+    /// Records an attempt outside of a claim. No effect if the webhook does not exist.
+    async fn add_attempt(&self, id: WebhookId, attempt: DeliveryAttempt) -> Result<(), StoreError>;
+
     /// Makes a webhook ready: from the event after `cursor`, or from its own cursor. Ends the claim of
     /// a member. Returns the webhook as it is then; `None` if it does not exist.
     async fn restart_webhook(

@@ -9,11 +9,12 @@ use std::{
     time::Duration,
 };
 
-use herald_protocol::{Seq, Timestamp, TraceContext};
+use herald_protocol::{Error, Seq, Timestamp, TraceContext};
 use tokio::time::Instant;
 
 use crate::{
     core::Core,
+    fault::no_push,
     store::{
         ClaimedWebhook, DeliveryAttempt, MemberId, NextDelivery, StoreError, Webhook, WebhookClaim,
         WebhookProgress, WebhookState,
@@ -236,7 +237,7 @@ impl Delivering {
             let seq = payload.seq;
             let trace = reader.trace.clone();
             let begun = Instant::now();
-            let sending = self.sender.send(self.delivery(payload, trace));
+            let sending = self.sender.send(delivery(&self.webhook, payload, trace));
             let result = tokio::select! {
                 result = sending => result,
                 // The claim ends with the membership, and the next holder sends the event again.
@@ -254,7 +255,7 @@ impl Delivering {
                     } else {
                         NextDelivery::Keep
                     };
-                    let attempt = self.attempt(seq, &result, took, None);
+                    let attempt = DeliveryAttempt::of(seq, &result, took, self.core.now(), None);
                     if !self.record(delivered, Some(attempt), next).await {
                         return;
                     }
@@ -301,7 +302,7 @@ impl Delivering {
             NextDelivery::Wait(at) => Some(at),
             NextDelivery::Keep | NextDelivery::Release(_) | NextDelivery::Stop(_) => None,
         };
-        let attempt = self.attempt(seq, result, took, at);
+        let attempt = DeliveryAttempt::of(seq, result, took, self.core.now(), at);
         self.record(cursor, Some(attempt), next).await;
         // The wait may be shorter than the one that the deliverer is in.
         self.core.webhooks.ready.notify_one();
@@ -321,44 +322,63 @@ impl Delivering {
         self.core.retry_while_unavailable(record, is_unavailable).await.unwrap_or(false)
     }
 
-    fn delivery(&self, payload: Payload, trace: Option<TraceContext>) -> Delivery {
-        Delivery {
-            id: self.webhook.delivery_id(payload.seq),
-            tenant: self.webhook.key.owner.tenant.clone(),
-            url: self.webhook.target.url.clone(),
-            secrets: SealedSecrets(self.webhook.target.secrets.clone()),
-            body: payload.body,
-            content_type: payload.content_type,
-            trace,
-        }
+    /// The time since the webhook had something to deliver.
+    fn lag(&self) -> Duration {
+        let millis = self.core.now().as_millis().saturating_sub(self.webhook.due.as_millis());
+        Duration::from_millis(u64::try_from(millis).unwrap_or_default())
     }
+}
 
-    fn attempt(
-        &self,
+/// Delivers one event of a webhook once: the first delivery from this event on. The cursor stays.
+pub(crate) async fn deliver_once(
+    core: &Core,
+    webhook: &Webhook,
+    seq: Seq,
+) -> Result<(Seq, AttemptResult), Error> {
+    let sender = core.webhooks.sender.as_ref().ok_or_else(no_push)?;
+    let webhook = Webhook { cursor: seq.saturating_sub(1), ..webhook.clone() };
+    let mut reader = PayloadReader::new(core, &webhook);
+    let Some(payload) = reader.next().await? else {
+        return Err(Error::field("event", "the task has no such event yet"));
+    };
+    let (seq, trace) = (payload.seq, reader.trace.clone());
+    Ok((seq, sender.send(delivery(&webhook, payload, trace)).await))
+}
+
+fn delivery(webhook: &Webhook, payload: Payload, trace: Option<TraceContext>) -> Delivery {
+    Delivery {
+        id: webhook.delivery_id(payload.seq),
+        tenant: webhook.key.owner.tenant.clone(),
+        url: webhook.target.url.clone(),
+        secrets: SealedSecrets(webhook.target.secrets.clone()),
+        body: payload.body,
+        content_type: payload.content_type,
+        trace,
+    }
+}
+
+impl DeliveryAttempt {
+    /// The record of an attempt that has just ended.
+    pub(crate) fn of(
         seq: Seq,
         result: &AttemptResult,
         took: Duration,
+        at: Timestamp,
         next: Option<Timestamp>,
-    ) -> DeliveryAttempt {
+    ) -> Self {
         let mut detail = result.detail.clone();
         if let Some((end, _)) = detail.char_indices().nth(DETAIL) {
             detail.truncate(end);
         }
-        DeliveryAttempt {
+        Self {
             seq,
-            at: self.core.now(),
+            at,
             millis: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             delivered: result.outcome == AttemptOutcome::Delivered,
             status: result.status,
             detail,
             next,
         }
-    }
-
-    /// The time since the webhook had something to deliver.
-    fn lag(&self) -> Duration {
-        let millis = self.core.now().as_millis().saturating_sub(self.webhook.due.as_millis());
-        Duration::from_millis(u64::try_from(millis).unwrap_or_default())
     }
 }
 

@@ -77,7 +77,9 @@ impl StoppedServer {
 /// True for routes that need the store only.
 const fn works_on_a_stopped_server(route: ApiRoute) -> bool {
     match route {
-        ApiRoute::ListKeys
+        ApiRoute::ListDeliveries
+        | ApiRoute::GetDelivery
+        | ApiRoute::ListKeys
         | ApiRoute::CreateKey
         | ApiRoute::GetKey
         | ApiRoute::RevokeKey
@@ -94,7 +96,9 @@ const fn works_on_a_stopped_server(route: ApiRoute) -> bool {
         | ApiRoute::CancelTask
         | ApiRoute::GetTask
         | ApiRoute::GetTaskLog
-        | ApiRoute::GetArtifactPart => false,
+        | ApiRoute::GetArtifactPart
+        | ApiRoute::ReplayDelivery
+        | ApiRoute::EnableDelivery => false,
     }
 }
 

@@ -4,6 +4,7 @@ use bytesize::ByteSize;
 use herald_api::{
     agents::{AgentList, AgentView},
     audit::{AuditLogPage, AuditSubjectView, AuditVerification, AuditView},
+    deliveries::{AttemptView, DeliveryDetail, DeliveryPage, DeliveryView},
     keys::{CreatedKey, KeyPage, KeyView, TenantPage, TenantView},
     status::{CallerIdentity, ServerStatus},
     store::StoreView,
@@ -152,6 +153,69 @@ fn limits(key: &KeyView) -> String {
     let visibility = key.visibility.as_ref().map(|visibility| format!("tasks of {visibility}"));
     let all = [names("agents", &key.agents), names("skills", &key.skills), visibility];
     all.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+impl Show for DeliveryPage {
+    fn show(&self, page: &mut TextPage) {
+        let row = |webhook: &DeliveryView| {
+            [
+                webhook.id.clone(),
+                webhook.state.clone(),
+                webhook.cursor.to_string(),
+                webhook.failures.to_string(),
+                webhook.next_attempt.map(|at| at.to_string()).unwrap_or_default(),
+                webhook.task.clone(),
+                webhook.url.clone(),
+            ]
+        };
+        let rows: Vec<_> = self.deliveries.iter().map(row).collect();
+        let head = ["ID", "STATE", "DELIVERED", "FAILURES", "NEXT ATTEMPT", "TASK", "URL"];
+        page.table(&table(head, &rows));
+    }
+}
+
+impl Show for DeliveryDetail {
+    fn show(&self, page: &mut TextPage) {
+        let DeliveryView {
+            id,
+            task,
+            tenant,
+            principal,
+            config,
+            url,
+            state,
+            cursor,
+            failures,
+            attempts,
+            created,
+            next_attempt,
+        } = &self.delivery;
+        page.field("ID", id);
+        page.field("State", state);
+        page.field("URL", url);
+        page.field("Task", task);
+        page.field("Config", config);
+        page.field("Owner", owner(tenant, principal));
+        page.field("Created", created);
+        page.field("Delivered up to Event", cursor);
+        page.field("Failures of the Next Event", failures);
+        page.optional("Next Attempt", next_attempt.as_ref());
+        page.field("Attempts", attempts);
+        let row = |attempt: &AttemptView| {
+            [
+                attempt.at.to_string(),
+                attempt.event.to_string(),
+                attempt.outcome.clone(),
+                attempt.status.map(|status| status.to_string()).unwrap_or_default(),
+                attempt.millis.map(|millis| format!("{millis} ms")).unwrap_or_default(),
+                attempt.detail.clone().unwrap_or_default(),
+            ]
+        };
+        let rows: Vec<_> = self.attempts.iter().map(row).collect();
+        if !rows.is_empty() {
+            page.table(&table(["TIME", "EVENT", "OUTCOME", "STATUS", "TOOK", "CAUSE"], &rows));
+        }
+    }
 }
 
 impl Show for TenantPage {

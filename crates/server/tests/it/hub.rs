@@ -2,10 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use herald_engine::{Engine, Profile, Scopes, Settings, agent::Extension, store::sqlite::Sqlite};
+use herald_engine::{
+    Engine, EngineBuilder, Profile, Scopes, Settings, agent::Extension, store::sqlite::Sqlite,
+};
 use herald_protocol::TenantId;
 use herald_server::{
-    CardInterface, Config, MetricsAccess, ServeError, Server, ServerBuilder, Token,
+    CardInterface, Config, HttpSender, MetricsAccess, ServeError, Server, ServerBuilder, Token,
+    WebhookConfig,
 };
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tokio_util::task::TaskTracker;
@@ -37,6 +40,10 @@ pub(crate) fn token(secret: &str, tenant: &str, principal: &str, scopes: Scopes)
 
 /// An engine with a default agent and a few others.
 pub(crate) fn engine(script: &Script) -> Engine {
+    builder(script).build().unwrap()
+}
+
+fn builder(script: &Script) -> EngineBuilder {
     let store = Arc::new(Sqlite::memory().unwrap());
     let extension = |uri: &str, required| Extension {
         uri: uri.into(),
@@ -58,8 +65,6 @@ pub(crate) fn engine(script: &Script) -> Engine {
         .agent(silent, script.clone())
         .agent(files, script.clone())
         .settings(Settings { send_wait: SOON, ..Settings::default() })
-        .build()
-        .unwrap()
 }
 
 impl Hub {
@@ -77,6 +82,16 @@ impl Hub {
             canary::watch_log();
         }
         Self::built(|builder| builder.config(config)).await
+    }
+
+    /// With webhooks for receivers on these hosts.
+    pub(crate) async fn pushing(config: Config, allowed_hosts: &[&str]) -> Self {
+        let allowed_hosts = allowed_hosts.iter().map(|host| (*host).to_owned()).collect();
+        let webhooks = WebhookConfig { allowed_hosts, ..WebhookConfig::default() };
+        let sender = Arc::new(HttpSender::new(&webhooks).unwrap());
+        let script = Script::new();
+        let engine = builder(&script).webhooks(sender).build().unwrap();
+        Self::over(engine, script, |builder| builder.config(config)).await
     }
 
     pub(crate) async fn built(build: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Self {

@@ -36,6 +36,7 @@ mod matrix;
 mod metrics;
 mod migration;
 mod proxy;
+mod push;
 mod quotas;
 mod rest;
 mod rpc;

@@ -56,7 +56,7 @@ async fn hub() -> Hub {
         let scopes = scopes.fold(Scopes::NONE, |all, name| all.with(name.parse().unwrap()));
         tokens.push(token(&format!("no-{scope}"), "acme", "alice", scopes));
     }
-    Hub::with(Config { tokens, ..Config::default() }).await
+    Hub::pushing(Config { tokens, ..Config::default() }, &["127.0.0.1:9"]).await
 }
 
 fn bearer(secret: &str) -> Credentials {
@@ -98,13 +98,25 @@ async fn question(hub: &Hub, task: &str) -> String {
     answer.json()["question"]["question"].as_str().unwrap().to_owned()
 }
 
+/// The id of a webhook of this task, whose config is named "hook".
+async fn webhook(hub: &Hub, task: &str) -> String {
+    let config = json!({ "taskId": task, "id": "hook", "url": "http://127.0.0.1:9/" });
+    let create = Call::rpc("CreateTaskPushNotificationConfig", &config);
+    hub.call(create.header("Authorization", "Bearer owner")).await.result();
+    let list = Call::get("/api/deliveries").header("Authorization", "Bearer owner");
+    let listed = hub.call(list).await.json();
+    let deliveries = listed["deliveries"].as_array().unwrap();
+    let found = deliveries.iter().find(|one| one["task"] == task).unwrap();
+    found["id"].as_str().unwrap().to_owned()
+}
+
 fn all(target: &Target) -> Vec<Probe> {
     [probe::operations(target), probe::feeds(target), probe::api(target)].concat()
 }
 
 fn target(task: &str) -> Target {
     let (key, question) = ("unknown".to_owned(), "unknown".to_owned());
-    Target { task: task.to_owned(), key, question, tenant: None }
+    Target { task: task.to_owned(), key, question, webhook: UNKNOWN.to_owned(), tenant: None }
 }
 
 /// Counts of probes, by case.
@@ -139,7 +151,8 @@ async fn calls_without_a_right_are_refused_with_the_right_code_and_leak_nothing(
     let hub = hub().await;
     let prober = Prober::new(&hub).await;
     let victim = task(&hub).await;
-    let (known, unknown) = (target(&victim), target(UNKNOWN));
+    let webhook = webhook(&hub, &victim).await;
+    let (known, unknown) = (Target { webhook, ..target(&victim) }, target(UNKNOWN));
     let mut tally = Tally::default();
 
     let revoked = revoked_key(&hub).await;
@@ -238,13 +251,7 @@ fn check_kind(probe: &Probe, case: &str, outcome: &Outcome) {
     let limited = case == "other-agent";
     let allowed: &[Option<ErrorKind>] = match probe.subject {
         // An operation that no agent has is refused alike for everybody.
-        Subject::Operation(
-            Operation::CreateTaskPushNotificationConfig
-            | Operation::GetTaskPushNotificationConfig
-            | Operation::ListTaskPushNotificationConfigs
-            | Operation::DeleteTaskPushNotificationConfig
-            | Operation::GetExtendedAgentCard,
-        ) => return,
+        Subject::Operation(Operation::GetExtendedAgentCard) => return,
         Subject::Operation(Operation::ListTasks) if limited => &[None, Some(ErrorKind::Forbidden)],
         Subject::Operation(Operation::ListTasks) => &[None],
         Subject::Operation(_) | Subject::Feed if limited => {
@@ -252,11 +259,15 @@ fn check_kind(probe: &Probe, case: &str, outcome: &Outcome) {
         }
         Subject::Operation(_) | Subject::Feed => &[Some(ErrorKind::TaskNotFound)],
         Subject::Api(route) => match (route.scope(), route) {
-            (ApiScope::Any, _) | (_, ApiRoute::ListTasks | ApiRoute::ListAgents) => &[None],
+            (ApiScope::Any, _)
+            | (_, ApiRoute::ListTasks | ApiRoute::ListAgents | ApiRoute::ListDeliveries) => &[None],
+            (_, ApiRoute::GetDelivery | ApiRoute::ReplayDelivery | ApiRoute::EnableDelivery) => {
+                &[Some(ErrorKind::ResourceNotFound)]
+            }
             (_, ApiRoute::GetAgent) if limited => &[Some(ErrorKind::ResourceNotFound)],
             (_, ApiRoute::GetAgent) => &[None],
             (ApiScope::Admin, _) => &[Some(ErrorKind::Forbidden)],
-            (ApiScope::Read | ApiScope::Send | ApiScope::Cancel, _) => {
+            (ApiScope::Read | ApiScope::Send | ApiScope::Cancel | ApiScope::Push, _) => {
                 &[Some(ErrorKind::TaskNotFound)]
             }
         },
@@ -274,7 +285,8 @@ async fn the_same_calls_of_an_allowed_caller_succeed() {
         // Some calls end the task, so each has its own.
         let task = task(&hub).await;
         let (key, question) = (key(&hub).await, question(&hub, &task).await);
-        let target = Target { key, question, ..target(&task) };
+        let webhook = webhook(&hub, &task).await;
+        let target = Target { key, question, webhook, ..target(&task) };
         let probe = all(&target).swap_remove(index);
         let caller = match probe.subject {
             Subject::Api(route) if route.scope() == ApiScope::Admin => "root",
@@ -282,7 +294,6 @@ async fn the_same_calls_of_an_allowed_caller_succeed() {
         };
         let outcome = prober.call(&probe, &bearer(caller)).await;
         let unsupported = [
-            Some(ErrorKind::PushNotificationNotSupported),
             Some(ErrorKind::UnsupportedOperation),
             Some(ErrorKind::ExtendedAgentCardNotConfigured),
         ];

@@ -269,14 +269,19 @@ async fn webhooks(counted: &mut Counted, tasks: i64) {
         detail: String::new(),
         next: None,
     };
-    let failed =
-        WebhookProgress { cursor: 2, attempt: Some(attempt), next: NextDelivery::Wait(now) };
+    let failed = WebhookProgress {
+        cursor: 2,
+        attempt: Some(attempt.clone()),
+        next: NextDelivery::Wait(now),
+    };
     assert_eq!(counted.store.record_progress(LIVING, id, failed).await, Ok(true));
     counted.note("a failed attempt");
     assert_eq!(counted.store.next_attempt().await, Ok(Some(now)));
     counted.note("the time of the next attempt");
     assert_eq!(counted.store.attempts(id).await.unwrap().len(), 1);
     counted.note("the attempts of a webhook");
+    counted.store.add_attempt(id, attempt).await.unwrap();
+    counted.note("an attempt outside of a claim");
     assert_eq!(counted.store.claim_webhooks(LIVING, claim(), now).await.unwrap().len(), 1);
     counted.note("a webhook whose time has come");
     let next = NextDelivery::Release(3);

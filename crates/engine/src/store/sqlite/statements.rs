@@ -452,6 +452,8 @@ statements! {
     RESTART_WEBHOOK =
         "UPDATE webhooks SET cursor = coalesce(?2, cursor), state = 1, failures = 0, due = ?3, \
          holder = NULL WHERE id = ?1";
+    COUNT_ATTEMPT =
+        "UPDATE webhooks SET attempts = attempts + 1 WHERE id = ?1 RETURNING row";
     ADD_ATTEMPT =
         "INSERT INTO webhook_attempts (webhook, number, seq, at, millis, delivered, status, next, \
          detail) SELECT ?1, attempts, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM webhooks WHERE row = ?1";

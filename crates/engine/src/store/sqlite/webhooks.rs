@@ -56,6 +56,10 @@ struct RecordProgress {
     progress: Box<WebhookProgress>,
 }
 
+/// Records an attempt outside of a claim.
+#[derive(Debug)]
+struct AddAttempt(Box<(WebhookId, DeliveryAttempt)>);
+
 /// Makes a webhook ready from a cursor.
 #[derive(Debug)]
 struct RestartWebhook {
@@ -110,6 +114,10 @@ impl WebhookStore for Sqlite {
         progress: WebhookProgress,
     ) -> Result<bool, StoreError> {
         self.write(RecordProgress { me, id, progress: Box::new(progress) }).await
+    }
+
+    async fn add_attempt(&self, id: WebhookId, attempt: DeliveryAttempt) -> Result<(), StoreError> {
+        self.write(AddAttempt(Box::new((id, attempt)))).await
     }
 
     async fn restart_webhook(
@@ -283,6 +291,20 @@ impl Work for RecordProgress {
 
     fn weight(&self) -> usize {
         256
+    }
+}
+
+impl Work for AddAttempt {
+    type Answer = ();
+
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
+        let (id, attempt) = &*self.0;
+        let row =
+            first(batch.conn, sql::COUNT_ATTEMPT, [id.0.as_bytes()], |row| row.get::<_, i64>(0))?;
+        if let Some(row) = row {
+            batch.add_attempt(row, attempt)?;
+        }
+        Ok(Ok(()))
     }
 }
 

@@ -49,6 +49,8 @@ pub(super) struct Target {
     pub(super) key: String,
     /// The open question of the task.
     pub(super) question: String,
+    /// The id of a webhook of the task.
+    pub(super) webhook: String,
     /// The tenant in the request, for dialects that have one there.
     pub(super) tenant: Option<String>,
 }
@@ -176,6 +178,7 @@ fn parameters(route: ApiRoute, target: &Target) -> Vec<String> {
         (Some("agents"), "name") => "script".to_owned(),
         (Some("tasks"), "id") => target.task.clone(),
         (Some("keys"), "id") => target.key.clone(),
+        (Some("deliveries"), "id") => target.webhook.clone(),
         (Some("tasks"), "artifact") => "echo".to_owned(),
         (Some("tasks"), "number") => "0".to_owned(),
         other => panic!("{} has a parameter {other:?} that the matrix does not know", route.path()),
@@ -188,7 +191,8 @@ fn body(route: ApiRoute, target: &Target) -> Option<String> {
     let body = match route {
         ApiRoute::AnswerTask => json!({ "question": target.question, "text": "answer" }),
         ApiRoute::CreateKey => json!({ "tenant": "acme", "principal": "new" }),
-        ApiRoute::CancelTask => json!({}),
+        ApiRoute::CancelTask | ApiRoute::EnableDelivery => json!({}),
+        ApiRoute::ReplayDelivery => json!({ "from": 1 }),
         ApiRoute::GetStatus
         | ApiRoute::GetOpenApi
         | ApiRoute::ListAgents
@@ -197,6 +201,8 @@ fn body(route: ApiRoute, target: &Target) -> Option<String> {
         | ApiRoute::GetTask
         | ApiRoute::GetTaskLog
         | ApiRoute::GetArtifactPart
+        | ApiRoute::ListDeliveries
+        | ApiRoute::GetDelivery
         | ApiRoute::ListKeys
         | ApiRoute::GetKey
         | ApiRoute::RevokeKey
