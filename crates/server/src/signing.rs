@@ -119,6 +119,12 @@ impl SigningKey {
         Self::from_pem(&fs::read(path)?)
     }
 
+    /// Generates an Ed25519 key that is lost with the process. Its id is made from its public key.
+    pub fn generate_ed25519() -> Result<Self, SigningKeyError> {
+        let pair = Ed25519KeyPair::generate().map_err(|_| SigningKeyError::Generate)?;
+        Ok(Self::with_derived_id(SigningPair::EdDsa(pair)))
+    }
+
     /// Reads the key in a file.
     pub fn read(path: &Path) -> Result<Self, SigningKeyError> {
         let id = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
@@ -129,13 +135,16 @@ impl SigningKey {
 
     /// Reads a key in PEM. Its id is made from its public key.
     pub fn from_pem(text: &[u8]) -> Result<Self, SigningKeyError> {
-        let pair = SigningPair::read(text)?;
+        SigningPair::read(text).map(Self::with_derived_id)
+    }
+
+    fn with_derived_id(pair: SigningPair) -> Self {
         let public = match &pair {
             SigningPair::Es256(pair) => pair.public_key().as_ref(),
             SigningPair::EdDsa(pair) => pair.public_key().as_ref(),
         };
         let id = format!("key-{}", &blake3::hash(public).to_hex()[..16]);
-        Ok(Self { id, pair })
+        Self { id, pair }
     }
 
     /// True if the key is an Ed25519 key.

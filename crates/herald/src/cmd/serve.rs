@@ -19,7 +19,9 @@ use herald_engine::{
         sqlite::{Options, Sqlite},
     },
 };
-use herald_server::{Authenticate, Certificates, Jwt, ServeError, Server, Tls};
+use herald_server::{
+    Authenticate, Certificates, HttpSender, Jwt, ServeError, Server, SigningKey, Tls,
+};
 use serde::Serialize;
 use tokio::{
     io::{stdin, stdout},
@@ -40,7 +42,7 @@ use crate::{
         reload,
         settings::{
             Provenance, ServerSettings, StoreKind, TlsFiles, handlers, no_credentials, packages,
-            skipped,
+            skipped, with_stored_keys,
         },
     },
 };
@@ -74,13 +76,16 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     // Everything that can fail because of the settings comes before the data directory is created.
     let tls = settings.tls.as_ref().map(TlsFiles::read).transpose()?;
     let rehearsal = build_engine(&settings, Arc::new(Sqlite::memory()?))?;
-    build(&settings, rehearsal, None, Access::default())?;
+    build(&settings, rehearsal, None, Access::default(), None)?;
     if let StoreKind::Sqlite(path) = &settings.store {
         // Before the port, since a server that was just killed may hold both for a moment.
         Sqlite::check_unused(path)?;
     }
     let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
-    let engine = build_engine(&settings, open_store(&settings)?)?;
+    let store = open_store(&settings)?;
+    // With the lock on the data directory, where it may create keys.
+    let webhooks = webhook_sender(&settings)?;
+    let engine = build_engine(&settings, store)?;
     // With the lock on the data directory, programs that an earlier run left behind can be ended.
     let cleared = settings.processes.clear(LEFTOVER_GRACE).await;
     cleared.context("cannot record running programs")?;
@@ -90,7 +95,7 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     }
     let access = Access::new(&settings)?;
     let operator = access.operator.clone();
-    let server = build(&settings, engine, tls.clone(), access)?;
+    let server = build(&settings, engine, tls.clone(), access, webhooks.clone())?;
     let stopping = CancellationToken::new();
     let stop = stopping.clone().cancelled_owned();
     // Before the greeting, after which verbs with `--data` are expected to work.
@@ -122,7 +127,7 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
             (_, _) => pending().await,
         }
     };
-    let reloaded = reload::follow(&settings, &running, hangup, &renew);
+    let reloaded = reload::follow(&settings, &running, webhooks.as_deref(), hangup, &renew);
     let result = tokio::select! {
         never = renewed => match never {},
         never = reloaded => match never {},
@@ -304,14 +309,31 @@ fn operate(
     written.map_err(failed).ok()
 }
 
+/// The sender of webhooks, if an agent has them.
+fn webhook_sender(settings: &ServerSettings) -> anyhow::Result<Option<Arc<HttpSender>>> {
+    if !settings.agents.iter().any(|agent| agent.profile.push) {
+        return Ok(None);
+    }
+    let mut webhooks = with_stored_keys(settings.webhooks.clone(), &settings.store)?;
+    if webhooks.signing_keys.is_empty() {
+        webhooks.signing_keys.push(Arc::new(SigningKey::generate_ed25519()?));
+    }
+    let sender = HttpSender::new(&webhooks).map_err(|fault| settings.in_file(fault))?;
+    Ok(Some(Arc::new(sender)))
+}
+
 /// Builds the server from the settings.
 pub(crate) fn build(
     settings: &ServerSettings,
     engine: Engine,
     tls: Option<Tls>,
     access: Access,
+    webhooks: Option<Arc<HttpSender>>,
 ) -> anyhow::Result<Server> {
     let mut server = Server::builder(engine).config(settings.server.clone());
+    if let Some(webhooks) = webhooks {
+        server = server.webhooks(webhooks);
+    }
     if let Some(tls) = tls {
         server = server.tls(tls);
     }

@@ -9,6 +9,7 @@ mod agent;
 mod auth;
 mod error;
 mod kind;
+mod push;
 mod schema;
 
 use std::{
@@ -44,6 +45,7 @@ pub(crate) use auth::{
 };
 pub(crate) use error::{ConfigError, ConfigTable, ConfigText};
 pub(crate) use kind::{AgentKind, KeyError};
+pub(crate) use push::{PortRange, PushSection};
 pub(crate) use schema::schema;
 
 /// The configuration of `herald serve`.
@@ -60,6 +62,7 @@ pub(crate) struct FileConfig {
     pub(crate) auth: AuthSection,
     pub(crate) trace: TraceSection,
     pub(crate) metrics: MetricsSection,
+    pub(crate) push: PushSection,
     pub(crate) log: LogSection,
     /// The versions that are served, by name: `"0.3" = false` switches one off.
     pub(crate) dialects: Dialects,

@@ -9,6 +9,7 @@ mod limits;
 mod llm;
 mod packages;
 mod program;
+mod push;
 mod tls;
 mod trace;
 mod upstream;
@@ -26,7 +27,7 @@ use anyhow::{Context, bail};
 use herald_agents::{Conformance, Echo, Otherwise, process::Processes};
 use herald_engine::{Agent, Profile, Recovery, agent::Extension};
 use herald_protocol::{AgentName, MissingVersion};
-use herald_server::{CardInterface, MetricsAccess, SwitchedOff};
+use herald_server::{CardInterface, MetricsAccess, SwitchedOff, WebhookConfig};
 use http::Uri;
 
 use crate::{
@@ -41,6 +42,7 @@ use auth::NOBODY_CAN_CALL;
 pub(crate) use auth::{AuthSettings, check_names, no_credentials};
 pub(crate) use discovery::{Provenance, skipped};
 pub(crate) use packages::packages;
+pub(crate) use push::{webhook_config, with_stored_keys};
 pub(crate) use tls::TlsFiles;
 pub(crate) use trace::TraceSettings;
 
@@ -59,6 +61,8 @@ pub(crate) struct ServerSettings {
     pub(crate) store: StoreKind,
     pub(crate) engine: herald_engine::Settings,
     pub(crate) server: herald_server::Config,
+    /// The sender of webhooks, without the keys in the data directory.
+    pub(crate) webhooks: WebhookConfig,
     pub(crate) auth: AuthSettings,
     pub(crate) agents: Vec<AgentSettings>,
     pub(crate) default_agent: AgentName,
@@ -114,6 +118,7 @@ impl ServerSettings {
         let log_level = args.basics.log_level.or(config.log.level).unwrap_or_default();
         let log_format = args.log_format.or(config.log.format).unwrap_or(args.default_format);
         let metrics = metrics(&config)?;
+        let webhooks = webhook_config(&config)?;
         let auth = if args.basics.stdio {
             AuthSettings::of_stdio()
         } else {
@@ -182,6 +187,7 @@ impl ServerSettings {
             store,
             engine,
             server,
+            webhooks,
             auth,
             agents,
             default_agent,
@@ -400,6 +406,7 @@ fn engine_settings(config: &FileConfig) -> anyhow::Result<herald_engine::Setting
     if let Some(records) = retention.audit_records {
         settings.keep_audit_records = Some(records).filter(|records| *records > 0);
     }
+    push::limit(&mut settings.webhooks, config)?;
     Ok(settings)
 }
 

@@ -54,7 +54,7 @@ async fn tokens_are_reloaded_on_sighup_and_a_mistake_changes_nothing() {
 
     fs::write(&file, tokens(&["third"]).replace("principal", "princpal")).unwrap();
     herald.signal("HUP").await;
-    logged("cannot reload the configuration; the tokens in use stay").await;
+    logged("cannot reload the configuration; the tokens and settings in use stay").await;
     let log = herald.log();
     assert!(log.contains("line 2") && log.contains("princpal"), "{log}");
     assert!(log.contains("\n2 | tokens = ["), "the excerpt has lines: {log}");

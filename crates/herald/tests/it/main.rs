@@ -58,6 +58,7 @@ mod llm;
 mod logs;
 mod memory;
 mod pages;
+mod push;
 mod resume;
 mod scenario;
 mod seeds;

@@ -37,7 +37,7 @@ async fn build(args: &Serve) -> anyhow::Result<Subject> {
     let packaged = packages(&args.basics).await?;
     let settings = ServerSettings::merge(args, packaged)?;
     let engine = serve::build_engine(&settings, Arc::new(Sqlite::memory()?))?;
-    let server = serve::build(&settings, engine, None, serve::Access::default())?;
+    let server = serve::build(&settings, engine, None, serve::Access::default(), None)?;
     Ok(Subject { settings, server })
 }
 

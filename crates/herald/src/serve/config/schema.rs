@@ -9,7 +9,8 @@ use schemars::{
 use serde_json::{Map, Value};
 
 use super::{
-    AgentSection, CalledVersion, Dialects, FileConfig, SecretValue, Size, TimeSpan, agent::all_keys,
+    AgentSection, CalledVersion, Dialects, FileConfig, PortRange, SecretValue, Size, TimeSpan,
+    agent::all_keys,
 };
 
 /// The schema of the whole file.
@@ -123,6 +124,13 @@ value_schema!(Size, "Size", {
     "description": "A number of bytes, also as 64KiB, 4MiB or 10GiB.",
     "type": ["string", "integer"],
     "minimum": 0
+});
+value_schema!(PortRange, "Ports", {
+    "description": "A port such as 443, or a range such as 8000-8999.",
+    "type": ["integer", "string"],
+    "minimum": 1,
+    "maximum": 65535,
+    "pattern": "^ *[0-9]{1,5} *(- *[0-9]{1,5} *)?$"
 });
 value_schema!(SecretValue, "Secret", {
     "description": "A secret, written as a literal, as env:NAME or as file:PATH.",
