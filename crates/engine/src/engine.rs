@@ -166,6 +166,11 @@ impl Engine {
         Feed::open(&self.core, caller, route, tasks, after).await
     }
 
+    /// True if callers may register webhooks for tasks of an agent with this profile.
+    pub fn has_push(&self, profile: &Profile) -> bool {
+        profile.push && self.core.webhooks.sender.is_some()
+    }
+
     /// The profiles of the agents, in the order of their names.
     pub fn profiles(&self) -> Vec<Arc<Profile>> {
         let agents = self.core.registry.snapshot();

@@ -53,7 +53,7 @@ pub(crate) fn build(
         icon_url: profile.icon_url.clone(),
         capabilities: AgentCapabilities {
             streaming: Some(profile.streaming),
-            push_notifications: Some(false),
+            push_notifications: Some(shared.engine.has_push(profile)),
             // Only authenticated callers can get one.
             extended_agent_card: Some(profile.extended_card.is_some() && !shared.auth.is_open()),
             extensions: profile.extensions.iter().map(extension).collect(),

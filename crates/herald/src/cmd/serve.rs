@@ -20,7 +20,7 @@ use herald_engine::{
     },
 };
 use herald_server::{
-    Authenticate, Certificates, HttpSender, Jwt, ServeError, Server, SigningKey, Tls,
+    Authenticate, Certificates, HttpSender, Jwt, ServeError, Server, SigningKey, Tls, WebhookConfig,
 };
 use serde::Serialize;
 use tokio::{
@@ -75,7 +75,8 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let hangup = signal(SignalKind::hangup())?;
     // Everything that can fail because of the settings comes before the data directory is created.
     let tls = settings.tls.as_ref().map(TlsFiles::read).transpose()?;
-    let rehearsal = build_engine(&settings, Arc::new(Sqlite::memory()?))?;
+    let webhooks = unstored_webhooks(&settings)?;
+    let rehearsal = build_engine(&settings, Arc::new(Sqlite::memory()?), webhooks)?;
     build(&settings, rehearsal, None, Access::default(), None)?;
     if let StoreKind::Sqlite(path) = &settings.store {
         // Before the port, since a server that was just killed may hold both for a moment.
@@ -84,8 +85,8 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
     let store = open_store(&settings)?;
     // With the lock on the data directory, where it may create keys.
-    let webhooks = webhook_sender(&settings)?;
-    let engine = build_engine(&settings, store)?;
+    let webhooks = stored_webhooks(&settings)?;
+    let engine = build_engine(&settings, store, webhooks.clone())?;
     // With the lock on the data directory, programs that an earlier run left behind can be ended.
     let cleared = settings.processes.clear(LEFTOVER_GRACE).await;
     cleared.context("cannot record running programs")?;
@@ -309,17 +310,39 @@ fn operate(
     written.map_err(failed).ok()
 }
 
-/// The sender of webhooks, if an agent has them.
-fn webhook_sender(settings: &ServerSettings) -> anyhow::Result<Option<Arc<HttpSender>>> {
-    if !settings.agents.iter().any(|agent| agent.profile.push) {
+/// The sender of webhooks with the keys in the data directory, which it creates if they are missing.
+fn stored_webhooks(settings: &ServerSettings) -> anyhow::Result<Option<Arc<HttpSender>>> {
+    if has_push(settings) {
+        webhook_sender(settings, with_stored_keys(settings.webhooks.clone(), &settings.store)?)
+    } else {
+        Ok(None)
+    }
+}
+
+/// A sender of webhooks that leaves no key behind.
+pub(crate) fn unstored_webhooks(
+    settings: &ServerSettings,
+) -> anyhow::Result<Option<Arc<HttpSender>>> {
+    webhook_sender(settings, settings.webhooks.clone())
+}
+
+fn webhook_sender(
+    settings: &ServerSettings,
+    mut config: WebhookConfig,
+) -> anyhow::Result<Option<Arc<HttpSender>>> {
+    if !has_push(settings) {
         return Ok(None);
     }
-    let mut webhooks = with_stored_keys(settings.webhooks.clone(), &settings.store)?;
-    if webhooks.signing_keys.is_empty() {
-        webhooks.signing_keys.push(Arc::new(SigningKey::generate_ed25519()?));
+    if config.signing_keys.is_empty() {
+        config.signing_keys.push(Arc::new(SigningKey::generate_ed25519()?));
     }
-    let sender = HttpSender::new(&webhooks).map_err(|fault| settings.in_file(fault))?;
+    let sender = HttpSender::new(&config).map_err(|fault| settings.in_file(fault))?;
     Ok(Some(Arc::new(sender)))
+}
+
+/// True if an agent has webhooks.
+fn has_push(settings: &ServerSettings) -> bool {
+    settings.agents.iter().any(|agent| agent.profile.push)
 }
 
 /// Builds the server from the settings.
@@ -349,12 +372,16 @@ pub(crate) fn build(
 pub(crate) fn build_engine(
     settings: &ServerSettings,
     store: Arc<dyn Store>,
+    webhooks: Option<Arc<HttpSender>>,
 ) -> anyhow::Result<Engine> {
     let mut builder = Engine::builder(store)
         .settings(settings.engine.clone())
         .default_agent(settings.default_agent.clone());
     if let Some(log) = CompatLog::new(settings.log_level, settings.log_format) {
         builder = builder.observer(log);
+    }
+    if let Some(webhooks) = webhooks {
+        builder = builder.webhooks(webhooks);
     }
     for agent in &settings.agents {
         builder = builder.shared_agent(agent.profile.clone(), Arc::clone(&agent.agent));

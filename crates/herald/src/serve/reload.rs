@@ -65,7 +65,10 @@ fn reload(
     let auth = AuthSettings::read(&config, ip, settings.server.open_to_network)?;
     check_names(&config.auth, &config.source, &settings.agents)?;
     // Everything is read before anything is replaced.
-    let mut push = with_stored_keys(webhook_config(&config)?, &settings.store)?;
+    let mut push = webhook_config(&config)?;
+    if webhooks.is_some() {
+        push = with_stored_keys(push, &settings.store)?;
+    }
     let replaced = server.replace_tokens(&auth.tokens).map_err(|fault| settings.in_file(fault))?;
     if let Some(sender) = webhooks {
         if push.signing_keys.is_empty() {

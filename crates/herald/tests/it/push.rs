@@ -2,6 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
+use serde_json::json;
+
 use crate::{
     http::Call,
     support::{Herald, Options, SOON, eventually},
@@ -87,4 +89,40 @@ async fn mistakes_in_push_are_refused_with_their_line() {
     let variable = Options::default().environment("PUSH_NOTIFICATION_ALLOWED_HOSTS", "ok, a b");
     let refused = variable.refused().await;
     assert!(refused.stderr.contains("\"a b\""), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn webhooks_are_refused_for_an_agent_without_them_and_for_forbidden_addresses() {
+    let agents = "[[agents]]\nname = \"with\"\nkind = \"echo\"\n\n[[agents]]\nname = \"without\"\nkind = \"echo\"\npush = false\n";
+    let herald = Herald::start(Options::config(agents)).await;
+    let send = |agent: &str, url: &str| {
+        let webhook = json!({ "url": url, "token": "canary-7c5e-push" });
+        let message = json!({
+            "message": { "messageId": "m", "role": "ROLE_USER", "parts": [{ "text": "hello" }] },
+            "configuration": { "taskPushNotificationConfig": webhook },
+        });
+        Call::post(format!("/agents/{agent}/message:send"), &message).header("a2a-version", "1.0")
+    };
+    for (agent, expected) in [("with", true), ("without", false)] {
+        let path = format!("/agents/{agent}/.well-known/agent-card.json");
+        let card = herald.call(&Call::get(&path)).await.json();
+        assert_eq!(card["capabilities"]["pushNotifications"], expected, "{agent}");
+    }
+    let accepted = herald.call(&send("with", "https://receiver.invalid/hook")).await;
+    assert_eq!(accepted.status, 200, "{}", accepted.text());
+    let without = herald.call(&send("without", "https://receiver.invalid/hook")).await;
+    assert_eq!(without.status, 400, "{}", without.text());
+    assert!(without.text().contains("PUSH_NOTIFICATION_NOT_SUPPORTED"), "{}", without.text());
+    for (url, word) in [
+        ("http://169.254.169.254/latest/meta-data", "allowed_cidrs"),
+        ("http://10.0.0.1/hook", "allowed_cidrs"),
+        ("http://localhost/hook", "allowed_hosts"),
+        ("http://internal-db:5432/hook", "allowed_ports"),
+        ("http://internal-db/hook", "allowed_hosts"),
+        ("ftp://receiver.invalid/", "https://"),
+    ] {
+        let refused = herald.call(&send("with", url)).await;
+        assert_eq!(refused.status, 400, "{url}");
+        assert!(refused.text().contains(word), "{url}: {}", refused.text());
+    }
 }

@@ -163,7 +163,8 @@ mod second {
         assert_eq!(card["protocolVersion"], "0.3.0");
         assert_eq!(card["url"], format!("http://{}/a2a/jsonrpc", herald.address));
         assert_eq!(card["capabilities"]["streaming"], true);
-        assert_eq!(card["capabilities"]["pushNotifications"], false);
+        // It is false with `--adapter` only.
+        assert_eq!(card["capabilities"]["pushNotifications"], true);
         for modes in ["defaultInputModes", "defaultOutputModes"] {
             assert!(card[modes].as_array().unwrap().contains(&json!("text/plain")), "{card}");
         }

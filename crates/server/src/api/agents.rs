@@ -51,7 +51,7 @@ fn view(request: &ApiRequest<'_>, profile: &Profile) -> AgentView {
         url: card::base(&request.exchange.server_url(), Some(name)),
         capabilities: AgentCapabilitiesView {
             streaming: profile.streaming,
-            push_notifications: false,
+            push_notifications: engine.has_push(profile),
         },
         last_seen: Clock::system().now(),
         is_default: engine.profile(None).is_some_and(|default| default.name == *name),

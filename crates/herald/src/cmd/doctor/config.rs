@@ -36,7 +36,8 @@ pub(super) async fn check(args: &Serve) -> (Finding, Option<Subject>) {
 async fn build(args: &Serve) -> anyhow::Result<Subject> {
     let packaged = packages(&args.basics).await?;
     let settings = ServerSettings::merge(args, packaged)?;
-    let engine = serve::build_engine(&settings, Arc::new(Sqlite::memory()?))?;
+    let webhooks = serve::unstored_webhooks(&settings)?;
+    let engine = serve::build_engine(&settings, Arc::new(Sqlite::memory()?), webhooks)?;
     let server = serve::build(&settings, engine, None, serve::Access::default(), None)?;
     Ok(Subject { settings, server })
 }
