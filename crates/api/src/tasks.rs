@@ -1,6 +1,6 @@
 //! Tasks: lists, one task, its log, the answer to its question.
 
-use herald_protocol::{TaskState, Timestamp};
+use herald_protocol::{Content, Message, TaskState, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -175,6 +175,31 @@ pub struct QuestionChoice {
     pub label: String,
     /// True if the choice allows the action.
     pub grants: bool,
+}
+
+/// The member of a data part with which agents ask for an approval.
+#[derive(Debug, Deserialize)]
+struct ApprovalData {
+    prompt: String,
+    #[serde(default)]
+    choices: Vec<QuestionChoice>,
+    #[serde(default)]
+    request: Option<Box<RawValue>>,
+}
+
+impl OpenQuestion {
+    /// The question in the status message of a task that waits for an answer.
+    pub fn of(message: &Message, asked: Option<Timestamp>) -> Self {
+        let data = message.parts.iter().find_map(|part| match &part.content {
+            Content::Data(data) => data.get::<ApprovalData>("approval"),
+            Content::Text(_) | Content::Raw(_) | Content::Url(_) => None,
+        });
+        let (prompt, choices, request) = match data {
+            Some(ApprovalData { prompt, choices, request }) => (prompt, choices, request),
+            None => (message.text(), Vec::new(), None),
+        };
+        Self { question: message.message_id.to_string(), asked, prompt, choices, request }
+    }
 }
 
 /// The answer to the question of a task. It has a choice, a text or both.

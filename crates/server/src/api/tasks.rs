@@ -3,8 +3,8 @@
 use herald_api::{
     routes::Nothing,
     tasks::{
-        AnswerQuestion, OpenQuestion, QuestionChoice, TaskDetail, TaskHead, TaskHeadPage,
-        TaskOwnerQuery, TasksQuery, TurnView,
+        AnswerQuestion, OpenQuestion, TaskDetail, TaskHead, TaskHeadPage, TaskOwnerQuery,
+        TasksQuery, TurnView,
     },
 };
 use herald_engine::{
@@ -12,10 +12,9 @@ use herald_engine::{
     store::{Key, Owner, Scope},
 };
 use herald_protocol::{
-    AgentName, Content, Error, ErrorKind, Message, MessageId, Part, Request, Task, TaskId,
-    TaskState, TenantId, request::CancelTask,
+    AgentName, Content, Error, ErrorKind, MessageId, Part, Request, Task, TaskId, TaskState,
+    TenantId, request::CancelTask,
 };
-use serde::Deserialize;
 use serde_json::{
     Map, Value,
     value::{RawValue, to_raw_value},
@@ -175,7 +174,7 @@ impl ApiRequest<'_> {
 /// The reply for one task.
 fn detail(summary: TaskSummary, mut task: Task) -> Result<TaskDetail, Error> {
     let question = match (&summary.question, &task.status.message) {
-        (Some(_), Some(message)) => Some(question(message, &task)),
+        (Some(_), Some(message)) => Some(OpenQuestion::of(message, task.status.timestamp)),
         (Some(_) | None, _) => None,
     };
     task.history = task.history.filter(|history| !history.is_empty());
@@ -205,34 +204,6 @@ fn head(summary: TaskSummary) -> TaskHead {
         turn,
         unread: summary.run.unread.len() as u64,
         preview: summary.preview,
-    }
-}
-
-/// The member of a data part with which agents ask for an approval.
-#[derive(Debug, Deserialize)]
-struct ApprovalData {
-    prompt: String,
-    #[serde(default)]
-    choices: Vec<QuestionChoice>,
-    #[serde(default)]
-    request: Option<Box<RawValue>>,
-}
-
-fn question(message: &Message, task: &Task) -> OpenQuestion {
-    let data = message.parts.iter().find_map(|part| match &part.content {
-        Content::Data(data) => data.get::<ApprovalData>("approval"),
-        Content::Text(_) | Content::Raw(_) | Content::Url(_) => None,
-    });
-    let (prompt, choices, request) = match data {
-        Some(ApprovalData { prompt, choices, request }) => (prompt, choices, request),
-        None => (message.text(), Vec::new(), None),
-    };
-    OpenQuestion {
-        question: message.message_id.to_string(),
-        asked: task.status.timestamp,
-        prompt,
-        choices,
-        request,
     }
 }
 
