@@ -7,6 +7,7 @@ mod conformance;
 mod doctor;
 mod environment;
 mod key;
+mod listen;
 mod message;
 mod operator;
 mod serve;
@@ -37,6 +38,7 @@ pub(crate) use auth::{AuthCommand, AuthLogin, AuthLogout, AuthStatus, LoginArgs}
 pub(crate) use conformance::ConformanceArgs;
 pub(crate) use doctor::Doctor;
 pub(crate) use key::{KeyCommand, KeyCreate, KeyCreateSigning, KeyList};
+pub(crate) use listen::Listen;
 pub(crate) use message::{MessageArgs, PartArgs, PartSource, Send, WaitArgs};
 pub(crate) use operator::{
     AgentCommand, OwnerArgs, PlaceArgs, ServerArgs, StatusArgs, StoreCommand, TenantCommand,
@@ -94,8 +96,8 @@ pub(crate) enum CliCommand {
     #[command(after_help = CHAT_HELP)]
     Chat(Chat),
 
-    /// Receive push notifications on this machine
-    #[command(after_help = LISTEN_EXAMPLES)]
+    /// Receive webhooks on this machine: verify, print and forward them
+    #[command(after_help = listen::EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
     Listen(Listen),
 
     /// Serve two test agents to try the other commands on; nothing is stored
@@ -178,35 +180,6 @@ pub(crate) struct Chat {
 
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
-}
-
-const LISTEN_EXAMPLES: &str = "\
-Examples:
-  herald listen --port 9100 --token SECRET          print notifications with this token
-  herald listen --count 1 -o json                   one notification, then end
-  herald task push-config create localhost:8000 ID --url http://127.0.0.1:9100/ --token SECRET";
-
-/// `herald listen`.
-#[derive(Debug, Args)]
-pub(crate) struct Listen {
-    /// Address to listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    pub(crate) host: std::net::IpAddr,
-
-    /// Port to listen on; 0 picks a free one
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
-    pub(crate) port: u16,
-
-    /// Accept only notifications with this token [default: accept all]
-    #[arg(long, value_name = "SECRET")]
-    pub(crate) token: Option<SecretArg>,
-
-    /// End after this many notifications [default: run until interrupted]
-    #[arg(long, value_name = "N")]
-    pub(crate) count: Option<u64>,
-
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
 }
 
 const DEMO_EXAMPLES: &str = "\
@@ -312,7 +285,7 @@ pub(crate) const MORE: [&str; 9] = [
 ];
 
 /// Flags that cannot be settings, since they select the subject of one call.
-const EXPLICIT: [&str; 36] = [
+const EXPLICIT: [&str; 40] = [
     "action",
     "after",
     "agent",
@@ -328,17 +301,21 @@ const EXPLICIT: [&str; 36] = [
     "file",
     "follow",
     "force",
+    "forward",
     "hash",
     "help",
     "id",
     "junit",
+    "jwks",
     "label",
     "limit",
     "media-type",
     "number",
     "page-token",
     "principal",
+    "public-key",
     "question",
+    "secret",
     "server",
     "skill",
     "stream",
@@ -352,7 +329,7 @@ const EXPLICIT: [&str; 36] = [
 ];
 
 /// Ids of flags that have the name of a setting of other verbs and are none themselves.
-const SAME_NAME: [&str; 2] = ["audit_since", "key_scope"];
+const SAME_NAME: [&str; 3] = ["audit_since", "key_scope", "listen_status"];
 
 /// The parsed command line, and the settings of a client verb with their sources.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use crate::{
 };
 
 pub(crate) use json::{line, pretty};
-pub(crate) use operator::LogColumns;
+pub(crate) use operator::{LogColumns, show_question};
 pub(crate) use page::{DetailLevel, TextPage};
 pub(crate) use plain::{inline, is_active, lines, quoted};
 pub(crate) use views::{describe, short};

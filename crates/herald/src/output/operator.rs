@@ -334,7 +334,8 @@ impl Show for TaskDetail {
     }
 }
 
-fn show_question(page: &mut TextPage, question: &OpenQuestion) {
+/// Shows a question with its choices.
+pub(crate) fn show_question(page: &mut TextPage, question: &OpenQuestion) {
     page.field("Question", &question.question);
     page.optional("Asked", question.asked);
     page.block("Prompt", &question.prompt);

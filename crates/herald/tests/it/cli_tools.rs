@@ -1,4 +1,4 @@
-//! Tests of help, completion, chat, listen and demo-server.
+//! Tests of help, completion, chat and demo-server.
 
 use std::process::Stdio;
 
@@ -11,7 +11,6 @@ use tokio::{
 
 use crate::{
     cli_support::{agent, cli, herald, steered, task},
-    http::{Call, Client},
     support::SOON,
 };
 
@@ -176,47 +175,6 @@ async fn a_chat_from_a_terminal_into_a_file_is_refused() {
     let ended = timeout(SOON, child.wait()).await.expect("it does not wait for a line");
     assert!(ended.unwrap().success());
     assert_eq!(std::fs::read_to_string(home.path().join("out")).unwrap(), "2\n");
-}
-
-#[tokio::test]
-async fn listen_prints_notifications_with_the_right_token() {
-    let listen = ["listen", "--token", "canary-7c5e-s", "--count", "3", "-o", "json", "--stream"];
-    let mut child = cli(listen).spawn();
-    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
-    let first = timeout(SOON, said.next_line()).await.unwrap().unwrap().unwrap();
-    let address = first.strip_prefix("Listening: http://").unwrap().trim_end_matches('/');
-    let post = async |token: Option<(&'static str, &str)>, body: serde_json::Value| {
-        let mut call = Call::post("/", &body);
-        if let Some((name, value)) = token {
-            call = call.header(name, value);
-        }
-        let mut client = Client::connect(address.parse().unwrap()).await.unwrap();
-        client.call(&call).await.unwrap().status
-    };
-    let current = json!({ "statusUpdate": { "taskId": "t-1", "contextId": "c-1",
-        "status": { "state": "TASK_STATE_WORKING" } } });
-    let token = Some(("x-a2a-notification-token", "canary-7c5e-s"));
-    assert_eq!(post(None, current.clone()).await, 401);
-    assert_eq!(post(Some(("x-a2a-notification-token", "guess")), current.clone()).await, 401);
-    assert_eq!(post(token, json!({ "hello": 1 })).await, 400);
-    assert_eq!(post(token, current.clone()).await, 200);
-    assert_eq!(
-        post(Some(("authorization", "Bearer canary-7c5e-s")), json!({ "task": task("COMPLETED") }))
-            .await,
-        200
-    );
-    let older = json!({ "kind": "task", "id": "t-2", "contextId": "c", "status": { "state": "completed" } });
-    assert_eq!(post(token, older).await, 200);
-    let output = timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
-    assert!(output.status.success());
-    let lines: Vec<serde_json::Value> = String::from_utf8(output.stdout)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(lines[0], current);
-    assert_eq!(lines[1]["task"]["id"], "t-1");
-    assert_eq!(lines[2]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
 }
 
 #[tokio::test]
