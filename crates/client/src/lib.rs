@@ -109,3 +109,9 @@ pub use wire_tap::WireTap;
 #[doc = include_str!("../../../docs/embedding.md")]
 #[derive(Debug)]
 pub struct Embedding;
+
+/// The page about receivers of webhooks, whose example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/webhook-receivers.md")]
+#[derive(Debug)]
+pub struct WebhookReceivers;
