@@ -44,6 +44,9 @@ const TURN: usize = 16;
 /// The longest wait between two looks for due webhooks, in case a notification was lost.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
+/// The longest time for which a shutdown waits for the answer of a receiver.
+const LAST_ATTEMPT: Duration = Duration::from_secs(2);
+
 /// The longest text of a failure that is stored.
 const DETAIL: usize = 300;
 
@@ -241,7 +244,7 @@ impl Delivering {
             let result = tokio::select! {
                 result = sending => result,
                 // The claim ends with the membership, and the next holder sends the event again.
-                () = self.core.left.cancelled() => return,
+                () = self.stopping() => return,
             };
             let took = begun.elapsed();
             place.places.note(&place.receiver, result.status.is_some());
@@ -269,6 +272,12 @@ impl Delivering {
                 }
             }
         }
+    }
+
+    /// Waits until the engine shuts down, and then for as long as an attempt may delay that.
+    async fn stopping(&self) {
+        self.core.draining.cancelled().await;
+        tokio::time::sleep(LAST_ATTEMPT).await;
     }
 
     /// Records a failed attempt and its consequence.

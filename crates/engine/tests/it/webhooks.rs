@@ -387,6 +387,22 @@ async fn a_receiver_that_hangs_delays_only_itself() {
 }
 
 #[tokio::test]
+async fn a_receiver_that_hangs_does_not_hold_up_a_shutdown() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = async |store| {
+        PushBench::on(store, chunks(1), Clock::system(), Settings::default(), profile()).await
+    };
+    let push = start(file(directory.path())).await;
+    push.receiver.fail("hangs", None);
+    push.send(config("http://hangs/")).await;
+    // Much longer than the test may take.
+    push.bench.engine.drain(Duration::from_secs(100_000)).await;
+    drop(push);
+    let push = start(reopened(directory.path()).await).await;
+    push.delivered("http://hangs/", 4).await;
+}
+
+#[tokio::test]
 async fn a_receiver_that_is_gone_or_always_fails_is_stopped() {
     let push = PushBench::new(chunks(1)).await;
     push.receiver.fail("gone", Some(410));
