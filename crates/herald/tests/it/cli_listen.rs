@@ -1,6 +1,7 @@
 //! Tests of `herald listen`: a real receiver, and the requests of genuine senders, forgers and others.
 
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     sync::atomic::{AtomicUsize, Ordering},
     time::SystemTime,
@@ -24,7 +25,7 @@ use crate::{
     canary,
     cli_support::{Fake, Run, answer, cli, response, task},
     http::{Call, Client},
-    support::SOON,
+    support::{Herald, Options, SOON, uuid},
 };
 
 const TOKEN: &str = "canary-7c5e-token";
@@ -271,6 +272,62 @@ async fn the_published_keys_of_a_server_verify_its_webhooks() {
     let none = format!("{}/other.json", server.url);
     let error = cli(["listen", "--jwks", &none]).fails(3, "A2ACLI_ERR_UNREACHABLE").await;
     assert!(error["message"].as_str().unwrap().contains("404"), "{error}");
+}
+
+/// Sends a text to an agent, with the listener as its webhook, in 1.0 or 0.3.
+async fn send(herald: &Herald, version: &str, agent: &str, text: &str, listener: &Listener) {
+    let webhook = json!({ "url": format!("http://{}/", listener.address), "token": TOKEN });
+    let call = if version == "1.0" {
+        let message = json!({
+            "message": { "messageId": uuid(), "role": "ROLE_USER", "parts": [{ "text": text }] },
+            "configuration": { "taskPushNotificationConfig": webhook },
+        });
+        Call::post(format!("/agents/{agent}/message:send"), &message).header("a2a-version", "1.0")
+    } else {
+        let params = json!({
+            "message": { "messageId": uuid(), "kind": "message", "role": "user",
+                "parts": [{ "kind": "text", "text": text }] },
+            "configuration": { "pushNotificationConfig": webhook },
+        });
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params });
+        Call::post(format!("/agents/{agent}/"), &call)
+    };
+    let answer = herald.call(&call).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.json()["error"].is_null(), "{}", answer.text());
+}
+
+// proves: PUSH-019, PUSH-020
+#[tokio::test]
+async fn the_webhooks_of_a_herald_server_are_verified() {
+    let options = Options::agents().environment("PUSH_NOTIFICATION_ALLOWED_HOSTS", "127.0.0.1");
+    let herald = Herald::start(options).await;
+    let keys = format!("http://{}", herald.address);
+    let mut listener = Listener::start(&["--token", TOKEN, "--jwks", &keys, "-o", "json"]).await;
+    for (version, completed) in [("1.0", "TASK_STATE_COMPLETED"), ("0.3", "completed")] {
+        send(&herald, version, "echo", "hello", &listener).await;
+        let mut ids = BTreeSet::new();
+        loop {
+            let line = listener.json().await;
+            assert_eq!(line["verdict"], "accepted", "{line}");
+            assert_eq!(line["verifiedBy"], json!(["token", "ed25519"]), "{line}");
+            assert_eq!(line["protocolVersion"], version, "{line}");
+            assert!(ids.insert(line["id"].as_str().unwrap().to_owned()), "{line}");
+            let body = &line["body"];
+            let states = ["/task/status/state", "/statusUpdate/status/state", "/status/state"];
+            if states.iter().any(|path| body.pointer(path) == Some(&json!(completed))) {
+                break;
+            }
+        }
+    }
+    send(&herald, "1.0", "conformance", "tck-input-required", &listener).await;
+    loop {
+        let line = listener.json().await;
+        if let Some(question) = line.get("question") {
+            assert!(!question["prompt"].as_str().unwrap().is_empty(), "{line}");
+            break;
+        }
+    }
 }
 
 #[tokio::test]
