@@ -39,7 +39,7 @@ const USAGE: &str = "usage: cargo xtask bench [options]
   --tasks N      how many is many (100000)
   --programs     instead: what a program costs as an agent, beside running it
   --instructions instead: instructions per send, get and stream, with text and with data (callgrind)
-  --auth         instead: instructions per send with a bearer token and without one
+  --auth         instead: instructions per send with a token or an API key, and without
   --live         instead: CPU per frame and memory per task of 1,000 streams as language models make them
   --baseline P   with --instructions or --live: another herald to measure in the same run, as the state before
   --memory       instead: memory for large messages of every shape over every binding

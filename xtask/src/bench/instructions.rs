@@ -9,6 +9,7 @@ use std::{
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context, ensure};
@@ -55,7 +56,8 @@ pub(crate) fn run(bench: &Bench, options: &Options) -> anyhow::Result<()> {
             for round in 1..=options.rounds {
                 say(format!("{}, {words}: round {round} of {}", kind.name(), options.rounds));
                 for (binary, counts) in binaries.iter().zip(&mut counts) {
-                    let one = |requests| count(bench, binary, kind, data, requests, None);
+                    let none = BenchCredential::None;
+                    let one = |requests| count(bench, binary, kind, data, requests, none);
                     counts.push((one(many)? as f64 - one(few)? as f64) / (many - few) as f64);
                 }
             }
@@ -73,15 +75,26 @@ const TOKENS: &str = "[[auth.tokens]]\ntoken = \"0123456789abcdef0123456789abcde
 /// Instructions with credentials may be this multiple of those without.
 const AUTH: f64 = 1.05;
 
-/// Instructions per send with a bearer token and without one.
+/// The credential of each request.
+#[derive(Clone, Copy)]
+enum BenchCredential {
+    None,
+    /// A token of the configuration.
+    Token,
+    /// An API key of the store.
+    ApiKey,
+}
+
+/// Instructions per send without credentials, with a token of the configuration and with an API key.
 pub(crate) fn auth(bench: &Bench, options: &Options) -> anyhow::Result<()> {
     prepare::need("valgrind", &["valgrind"])?;
     let (kind, few, many) = CASES[0];
-    let mut counts = vec![Vec::new(); 2];
+    use BenchCredential::{ApiKey, None, Token};
+    let mut counts = vec![Vec::new(); 3];
     for round in 1..=options.rounds {
         say(format!("{}: round {round} of {}", kind.name(), options.rounds));
-        for (token, counts) in [None, Some(TOKEN)].into_iter().zip(&mut counts) {
-            let one = |requests| count(bench, &bench.herald(), kind, 0, requests, token);
+        for (credential, counts) in [None, Token, ApiKey].into_iter().zip(&mut counts) {
+            let one = |requests| count(bench, &bench.herald(), kind, 0, requests, credential);
             counts.push((one(many)? as f64 - one(few)? as f64) / (many - few) as f64);
         }
     }
@@ -90,9 +103,12 @@ pub(crate) fn auth(bench: &Bench, options: &Options) -> anyhow::Result<()> {
         "\nInstructions per send, JSON-RPC, {CONCURRENCY} at once (callgrind, medians of {} rounds; limit {AUTH}×)",
         options.rounds
     ));
-    let titles = ["without", "with a token", "ratio"].map(str::to_owned);
+    let titles = ["without", "with", "ratio"].map(str::to_owned);
     table.cells("", titles, "rounds");
-    table.cells(kind.name(), cells(&counts), &ranges(&counts));
+    for (index, name) in [(1, "a token"), (2, "an API key")] {
+        let pair = [counts[0].clone(), counts[index].clone()];
+        table.cells(format!("{}, {name}", kind.name()), cells(&pair), &ranges(&pair));
+    }
     print(table)
 }
 
@@ -124,10 +140,15 @@ fn count(
     kind: Kind,
     data: usize,
     requests: u64,
-    token: Option<&'static str>,
+    credential: BenchCredential,
 ) -> anyhow::Result<u64> {
     let place = Data::create(bench)?;
-    place.configure(if token.is_some() { TOKENS } else { "" })?;
+    let (lines, token) = match credential {
+        BenchCredential::None => ("", None),
+        BenchCredential::Token => (TOKENS, Some(TOKEN)),
+        BenchCredential::ApiKey => ("", Some(&*create_key(binary, &place)?.leak())),
+    };
+    place.configure(lines)?;
     let (ids, out) = (place.file("ids"), place.file("callgrind.out"));
     let mut tool: Vec<OsString> =
         ["valgrind", "--quiet", "--tool=callgrind"].map(Into::into).into();
@@ -154,6 +175,17 @@ fn count(
     run(kind, requests)?;
     server.stop()?;
     total(&fs::read_to_string(&out).context("callgrind wrote no result")?)
+}
+
+/// A new API key in the store of a server that is not started yet.
+fn create_key(binary: &Path, place: &Data) -> anyhow::Result<String> {
+    fs::create_dir_all(place.file("store"))?;
+    let mut command = Command::new(binary);
+    command.args(["key", "create", "--principal", "bench", "-o", "json", "--data"]);
+    let output = command.arg(place.file("store")).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let created: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    Ok(created["key"].as_str().context("a reply without a key")?.to_owned())
 }
 
 /// The count in a file of callgrind.
