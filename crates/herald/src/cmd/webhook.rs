@@ -19,7 +19,13 @@ pub(crate) async fn run(command: &WebhookCommand) -> Result<(), CliError> {
         WebhookCommand::List(args) => {
             api::run(&args.server, ApiRoute::ListDeliveries, async |api| {
                 let page = list(&api, &args.filter).await?;
-                api.out.show(&page)
+                api.out.show(&page)?;
+                let WebhookFilter { all, state, owner } = &args.filter;
+                let is_own = !all && owner.tenant.is_none() && owner.principal.is_none();
+                if page.deliveries.is_empty() && is_own && state.is_none() {
+                    note("Note", "you have no webhooks; --all lists those of all owners");
+                }
+                Ok(())
             })
             .await
         }

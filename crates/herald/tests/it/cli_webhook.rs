@@ -35,6 +35,9 @@ async fn a_webhook_that_cannot_be_reached_is_shown_replayed_and_enabled() {
     for path in ["a", "b"] {
         send(&herald, &format!("http://{gone}/{path}")).await;
     }
+    let data = herald.database().parent().unwrap().to_str().unwrap().to_owned();
+    let own = cli(["webhook", "list", "--data", &data]).ok().await;
+    assert!(own.stderr.contains("--all"), "the operator has none: {}", own.stderr);
     let list = ["webhook", "list", "--all", "--state", "waiting"];
     eventually(SOON, "both wait for their next attempt", async || {
         on(&herald, &list).await["deliveries"].as_array().unwrap().len() == 2
@@ -57,7 +60,6 @@ async fn a_webhook_that_cannot_be_reached_is_shown_replayed_and_enabled() {
     herald.wait(SOON).await;
     let listed = on(&herald, &["webhook", "list", "--all"]).await;
     assert_eq!(listed["deliveries"].as_array().unwrap().len(), 2, "the server is stopped");
-    let data = herald.database().parent().unwrap().to_str().unwrap().to_owned();
     let refused = cli(["webhook", "enable", id, "--data", &data]).end().await;
     assert!(refused.stderr.contains("is not running"), "{}", refused.stderr);
 }
