@@ -42,7 +42,8 @@ fn agent() -> Script {
 }
 
 async fn bench(directory: &Path, agent: Script, profile: Profile) -> Bench {
-    Bench::on(file(directory), agent, profile, Settings::default(), Clock::system()).await
+    let store = reopened(directory).await;
+    Bench::on(store, agent, profile, Settings::default(), Clock::system()).await
 }
 
 /// An engine with an empty cache.

@@ -34,13 +34,18 @@ pub(crate) async fn run(args: &Listen) -> Result<(), CliError> {
         CliError::usage(text).hint("choose another --port, or 0 for a free one")
     })?;
     let address = listener.local_addr().map_err(|error| CliError::internal(error.to_string()))?;
-    introduce(args, address);
     let printer = Printer::new(Output::new(&args.output), args.count);
     let receiver = Arc::new(Receiver { verifier, answer, printer });
     let connections = receiver::serve(listener, Arc::clone(&receiver));
+    let receiving = async {
+        introduce(args, address);
+        receiver.printer.finished().await;
+    };
     let interrupted = tokio::select! {
-        () = receiver.printer.finished() => false,
+        // First, so that Ctrl-C counts from the introduction on.
+        biased;
         _ = signal::ctrl_c() => true,
+        () = receiving => false,
     };
     // The sender of the last webhook gets its answer.
     connections.stop().await;

@@ -80,7 +80,7 @@ async fn a_full_disk_refuses_writes_only_until_space_is_free() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_size_limit_refuses_writes_only_until_it_is_lifted() {
     // The soft limit only, so that it can be lifted. Writing past it is an error, not a signal.
-    let limit = "trap '' XFSZ; ulimit -S -f 2048";
+    let limit = "trap '' XFSZ; ulimit -S -f 4096";
     let mut herald = Herald::start(Options::config(AGENTS).shell(limit)).await;
     let mut account = Account::open(&herald).await;
     account.use_up(&herald).await;
