@@ -10,6 +10,9 @@ use crate::config::Timeouts;
 
 /// Bytes that a peer may send on HTTP/2 beside requests and bodies, such as pings and settings.
 const FREE_BYTES: u64 = 128 << 10;
+/// The part of them that a peer may send at full speed. The rest is read slowly, so that many connections
+/// that send only pings take little time from others.
+const FULL_SPEED_BYTES: u64 = 16 << 10;
 /// The same for each second of the connection.
 const FREE_BYTES_PER_SECOND: u64 = 1 << 10;
 /// The same for each request: its headers, and the part of a body that fits the window and is not read.
@@ -50,6 +53,17 @@ struct Traffic {
     explained: u64,
     /// Requests that were reset before their response, less those that were not.
     resets: u64,
+}
+
+/// The verdict on bytes that have arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inflow {
+    /// They belong to requests, or are few.
+    Ordinary,
+    /// There are many beside requests: read on slowly.
+    Excessive,
+    /// The peer floods the connection: with frames that are no requests, or with requests that it resets.
+    Flood,
 }
 
 /// The input that a connection without a request waits for.
@@ -130,16 +144,16 @@ impl ConnectionState {
         }
     }
 
-    /// Records that so many bytes have arrived, after `sent` bytes in all were sent. Returns false if the
-    /// peer floods the connection: with frames that are no requests, or with requests that it resets.
-    pub(crate) fn received(&self, bytes: usize, sent: u64) -> bool {
+    /// Records that so many bytes have arrived, after `sent` bytes in all were sent.
+    pub(crate) fn received(&self, bytes: usize, sent: u64) -> Inflow {
         let mut state = self.lock();
         if state.busy == 0 && state.wait == Wait::Next {
             state.wait = Wait::Head;
             state.since = Instant::now();
         }
         state.pipelined = false;
-        state.traffic.as_mut().is_none_or(|traffic| traffic.add(bytes as u64, sent))
+        let traffic = state.traffic.as_mut();
+        traffic.map_or(Inflow::Ordinary, |traffic| traffic.add(bytes as u64, sent))
     }
 
     /// True if the request that begins now was in memory together with the one before it. A connection
@@ -154,14 +168,23 @@ impl ConnectionState {
 }
 
 impl Traffic {
-    fn add(&mut self, bytes: u64, sent: u64) -> bool {
+    fn add(&mut self, bytes: u64, sent: u64) -> Inflow {
         self.received += bytes;
-        let explained = FREE_BYTES + self.explained + sent / SENT_PER_FREE_BYTE;
-        let is_explained = self.received <= explained || {
-            let age = self.opened.elapsed().as_secs();
-            self.received <= explained + age * FREE_BYTES_PER_SECOND
-        };
-        is_explained && self.resets <= FREE_RESETS
+        if self.resets > FREE_RESETS {
+            return Inflow::Flood;
+        }
+        let explained = self.explained + sent / SENT_PER_FREE_BYTE;
+        if self.received <= explained + FULL_SPEED_BYTES {
+            return Inflow::Ordinary;
+        }
+        let explained = explained + self.opened.elapsed().as_secs() * FREE_BYTES_PER_SECOND;
+        if self.received <= explained + FULL_SPEED_BYTES {
+            Inflow::Ordinary
+        } else if self.received <= explained + FREE_BYTES {
+            Inflow::Excessive
+        } else {
+            Inflow::Flood
+        }
     }
 }
 
@@ -198,21 +221,27 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[tokio::test(start_paused = true)]
-    async fn frames_that_are_no_requests_are_a_flood() {
+    async fn frames_that_are_no_requests_are_read_slowly_and_then_a_flood() {
         let state = ConnectionState::http2(Instant::now());
-        assert!(state.received(128 << 10, 0));
-        assert!(!state.received(17, 0), "more than is free");
-        assert!(state.received(0, 34), "a window update answers what was sent");
+        assert_eq!(state.received(16 << 10, 0), Inflow::Ordinary);
+        assert_eq!(state.received(112 << 10, 0), Inflow::Excessive);
+        assert_eq!(state.received(17, 0), Inflow::Flood, "more than is free");
+        let more = 34;
+        assert_eq!(state.received(0, more), Inflow::Excessive, "a window update answers it");
         drop(state.begin(None));
-        assert!(state.received(320 << 10, 34), "a request has headers");
-        assert!(!state.received(MIB, 34));
+        assert_eq!(state.received(200 << 10, more), Inflow::Ordinary, "a request has headers");
+        assert_eq!(state.received(MIB, more), Inflow::Flood);
         state.body_read(MIB);
-        assert!(state.received(0, 34), "a body is no flood");
-        assert!(!state.received(2 * MIB, 34));
+        assert_eq!(state.received(0, more), Inflow::Ordinary, "a body is no flood");
+        assert_eq!(state.received(2 * MIB, more), Inflow::Flood);
         tokio::time::advance(Duration::from_hours(1)).await;
-        assert!(state.received(0, 34), "a long connection has many pings");
+        assert_eq!(state.received(0, more), Inflow::Ordinary, "a long connection has many pings");
         let http1 = ConnectionState::http1(Instant::now());
-        assert!(http1.received(64 * MIB, 0), "HTTP/1 has nothing but requests");
+        assert_eq!(
+            http1.received(64 * MIB, 0),
+            Inflow::Ordinary,
+            "HTTP/1 has nothing but requests"
+        );
     }
 
     #[test]
@@ -223,12 +252,12 @@ mod tests {
             state.begin(None).answered(true);
         }
         for _ in 0..FREE_RESETS {
-            assert!(state.received(1, 0));
+            assert_eq!(state.received(1, 0), Inflow::Ordinary);
             state.begin(None).answered(false);
         }
-        assert!(state.received(1, 0));
+        assert_eq!(state.received(1, 0), Inflow::Ordinary);
         state.begin(None).answered(false);
-        assert!(!state.received(1, 0));
+        assert_eq!(state.received(1, 0), Inflow::Flood);
     }
 
     #[test]

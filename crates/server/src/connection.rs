@@ -295,7 +295,9 @@ impl ListenerState {
         let timeouts = self.timeouts();
         let mut finishing = false;
         // The next check is never later than the shortest deadline that can start meanwhile.
-        let mut check = pin!(sleep_until(Instant::now() + timeouts.head));
+        let latest = Instant::now() + timeouts.head;
+        let first = state.deadline(timeouts).map_or(latest, |(_, due)| due.min(latest));
+        let mut check = pin!(sleep_until(first));
         loop {
             tokio::select! {
                 ended = connection.as_mut() => {

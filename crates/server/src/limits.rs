@@ -16,7 +16,13 @@ use herald_engine::budget::{
 use herald_protocol::{Error, ErrorKind, locks::lock};
 use http_body::Body;
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::{
+    task::yield_now,
+    time::{Instant, timeout, timeout_at},
+};
+
+/// Bytes of a body that are read before other connections have their turn.
+const TURN_BYTES: usize = 64 << 10;
 
 /// The reason why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +82,7 @@ where
         let (mut payer, mut reservation) = (Some(payer), None);
         let mut first = Bytes::new();
         let mut rest = BytesMut::new();
+        let mut unbroken = 0;
         loop {
             let frame =
                 timeout_at(deadline, body.frame()).await.map_err(|_| UnreadBody::TooSlow)?;
@@ -97,6 +104,7 @@ where
                 // The wait for memory does not count against the peer.
                 deadline += begun.elapsed();
             }
+            unbroken += data.len();
             // Most bodies are one piece, which is not copied.
             match (first.is_empty(), rest.is_empty()) {
                 (true, true) => first = data,
@@ -106,6 +114,10 @@ where
                     rest.extend_from_slice(&data);
                 }
                 (true, false) => rest.extend_from_slice(&data),
+            }
+            if unbroken >= TURN_BYTES {
+                unbroken = 0;
+                yield_now().await;
             }
         }
         let body = if rest.is_empty() { first } else { rest.freeze() };

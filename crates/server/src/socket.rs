@@ -14,12 +14,23 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::{activity::ConnectionState, tls::ServerStream};
+use crate::{
+    activity::{ConnectionState, Inflow},
+    tls::ServerStream,
+};
 
-/// The time and the bytes for which unread input is discarded after the last response. Closing the
-/// socket with unread input resets the connection, and the peer might not see the response.
+/// The time for which unread input is discarded after the last response. Closing the socket with unread
+/// input resets the connection, and the peer might not see the response.
 const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES: usize = 8 << 20;
+
+/// Unread input that is discarded at once, and the pause after it: together 6 MiB in the time above. A
+/// peer that sends without end then takes little time from others.
+const LINGER_BYTES: usize = 64 << 10;
+const LINGER_PAUSE: Duration = Duration::from_millis(10);
+
+/// Excessive input that is read at once, and the pause after it; see [`Inflow::Excessive`].
+const EXCESSIVE_BYTES: usize = 2 << 10;
+const EXCESSIVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// The most bytes that are held back to be written together.
 const GATHERED: usize = 1 << 10;
@@ -51,6 +62,10 @@ pub(crate) struct Socket {
     shut: bool,
     lingering: Option<Pin<Box<Sleep>>>,
     discarded: usize,
+    /// The pause before the next read.
+    pause: Option<Pin<Box<Sleep>>>,
+    /// True if the peer sends much beside requests.
+    is_excessive: bool,
 }
 
 impl Socket {
@@ -65,6 +80,8 @@ impl Socket {
             shut: false,
             lingering: None,
             discarded: 0,
+            pause: None,
+            is_excessive: false,
         }
     }
 
@@ -96,24 +113,37 @@ impl Socket {
         Poll::Ready(Ok(0))
     }
 
-    /// Reads and discards input, within the limits of lingering.
+    /// Reads and discards input until the peer closes, for a limited time.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.connection.is_unread() {
             return Poll::Ready(());
         }
+        let limit = self.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        if limit.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
         let mut buffer = [0; 4 << 10];
-        while self.discarded < LINGER_BYTES {
+        loop {
+            ready!(self.poll_pause(cx));
             let mut buffer = ReadBuf::new(&mut buffer);
-            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+            match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {
                     self.discarded += buffer.filled().len();
                 }
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => {
-                    let linger = self.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER)));
-                    return linger.as_mut().poll(cx);
-                }
+                Ok(()) | Err(_) => return Poll::Ready(()),
             }
+            if self.discarded >= LINGER_BYTES {
+                self.discarded = 0;
+                self.pause = Some(Box::pin(sleep(LINGER_PAUSE)));
+            }
+        }
+    }
+
+    /// Waits for the end of the pause before the next read.
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
         }
         Poll::Ready(())
     }
@@ -150,15 +180,45 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        let received = buf.filled().len() - before;
-        if received > 0 && !self.connection.received(received, self.sent) {
-            let text = "the peer sends too much that is no request, or resets its requests";
-            return Poll::Ready(Err(io::Error::other(text)));
+        ready!(self.poll_pause(cx));
+        let most = if self.is_excessive { EXCESSIVE_BYTES } else { usize::MAX };
+        let received = ready!(poll_read_most(&mut self.stream, cx, buf, most))?;
+        if received == 0 {
+            return Poll::Ready(Ok(()));
         }
-        read
+        match self.connection.received(received, self.sent) {
+            Inflow::Ordinary => self.is_excessive = false,
+            Inflow::Excessive => {
+                self.is_excessive = true;
+                self.pause = Some(Box::pin(sleep(EXCESSIVE_PAUSE)));
+            }
+            Inflow::Flood => {
+                let text = "the peer sends too much that is no request, or resets its requests";
+                return Poll::Ready(Err(io::Error::other(text)));
+            }
+        }
+        Poll::Ready(Ok(()))
     }
+}
+
+/// Reads at most this many bytes. Returns their number.
+fn poll_read_most(
+    stream: &mut ServerStream,
+    cx: &mut Context<'_>,
+    buf: &mut ReadBuf<'_>,
+    most: usize,
+) -> Poll<io::Result<usize>> {
+    let before = buf.filled().len();
+    if most >= buf.remaining() {
+        ready!(Pin::new(stream).poll_read(cx, buf))?;
+        return Poll::Ready(Ok(buf.filled().len() - before));
+    }
+    let unfilled = buf.initialize_unfilled_to(most);
+    let mut part = ReadBuf::new(unfilled);
+    ready!(Pin::new(stream).poll_read(cx, &mut part))?;
+    let received = part.filled().len();
+    buf.advance(received);
+    Poll::Ready(Ok(received))
 }
 
 impl AsyncWrite for Socket {
