@@ -13,6 +13,8 @@ mod memory;
 mod probe;
 mod profile;
 mod programs;
+mod push;
+mod receiver;
 mod report;
 mod rounds;
 mod server;
@@ -44,6 +46,8 @@ const USAGE: &str = "usage: cargo xtask bench [options]
   --baseline P   with --instructions or --live: another herald to measure in the same run, as the state before
   --memory       instead: memory for large messages of every shape over every binding
   --turns        instead: bytes written and time per turn of one long task
+  --push         instead: deliveries to webhooks: rate, CPU, sends with and without one, a receiver that hangs,
+                 parked webhooks
   --flood        instead: other callers, probes and memory during floods of connections, frames and resets";
 
 pub(crate) struct Options {
@@ -65,6 +69,7 @@ enum Mode {
     Live,
     Memory,
     Turns,
+    Push,
     Flood,
 }
 
@@ -84,6 +89,7 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
         Mode::Live => live::run(&bench, &options),
         Mode::Memory => memory::run(&bench, &options),
         Mode::Turns => turns::run(&bench),
+        Mode::Push => push::run(&bench, &options),
         Mode::Flood => flood::run(&bench, &options),
     }
 }
@@ -130,6 +136,7 @@ impl Options {
                 "--live" => alone(&mut options, Mode::Live),
                 "--memory" => alone(&mut options, Mode::Memory),
                 "--turns" => alone(&mut options, Mode::Turns),
+                "--push" => alone(&mut options, Mode::Push),
                 "--flood" => alone(&mut options, Mode::Flood),
                 "--baseline" => {
                     let path = value()?;

@@ -27,7 +27,8 @@ const USAGE: &str = "usage: load MODE --url http://HOST:PORT/PATH --requests N -
   --shape S    objects, arrays, numbers, strings, nested, metadata or parts; of a flood silent, silent-http2,
                slow-head, slow-body, headers, bodies, pings or resets
   --bytes N    the size of a large message or of the text of a turn
-  LOAD_TOKEN   the bearer token of requests over HTTP/1.1";
+  LOAD_TOKEN   the bearer token of requests over HTTP/1.1
+  LOAD_WEBHOOK the webhook of each message: a URL, or several with commas between them, which take turns";
 
 pub(crate) struct Args {
     pub(crate) mode: Mode,

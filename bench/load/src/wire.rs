@@ -1,5 +1,7 @@
 //! Requests as text and answers as types: only what a check needs is read.
 
+use std::sync::LazyLock;
+
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use serde::Deserialize;
@@ -74,14 +76,27 @@ pub(crate) struct StatusUpdate {
 /// A message that no server has seen before. `text` must need no escapes; `data` is JSON or empty.
 pub(crate) fn message(method: &str, id: u64, text: &str, data: &str) -> Bytes {
     let message_id = Uuid::new_v4();
+    let configuration = webhook(id).map_or_else(String::new, |url| {
+        format!(r#""configuration":{{"taskPushNotificationConfig":{{"url":"{url}"}}}},"#)
+    });
     let data = if data.is_empty() { String::new() } else { format!(r#",{{"data":{data}}}"#) };
     request(
         method,
         id,
         &format!(
-            r#"{{"message":{{"messageId":"{message_id}","role":"ROLE_USER","parts":[{{"text":"{text}"}}{data}]}}}}"#
+            r#"{{{configuration}"message":{{"messageId":"{message_id}","role":"ROLE_USER","parts":[{{"text":"{text}"}}{data}]}}}}"#
         ),
     )
+}
+
+/// The webhook of a message: the variable has one URL or several with commas between them, which take turns.
+fn webhook(id: u64) -> Option<&'static str> {
+    static URLS: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let urls = std::env::var("LOAD_WEBHOOK").unwrap_or_default();
+        urls.split(',').filter(|url| !url.is_empty()).map(str::to_owned).collect()
+    });
+    let at = usize::try_from(id).ok()?.checked_rem(URLS.len())?;
+    URLS.get(at).map(String::as_str)
 }
 
 /// About so many bytes of JSON as programs send it to each other: a list of small objects. Empty for 0.

@@ -56,6 +56,8 @@ pub(crate) struct Core {
     pub(crate) histories: Arc<Quota>,
     /// Memory of large stored tasks while they are read and decoded.
     pub(crate) reads: Arc<Quota>,
+    /// Memory of large deliveries to webhooks.
+    pub(crate) deliveries: DeliveryMemory,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -78,6 +80,16 @@ pub(crate) struct Core {
     pub(crate) key_changes: watch::Sender<()>,
     /// Signs page tokens.
     pub(crate) secret: [u8; 32],
+}
+
+/// Memory of large deliveries to webhooks, in two pools: receivers that hang do not hold that of those
+/// that answer.
+#[derive(Debug)]
+pub(crate) struct DeliveryMemory {
+    /// For receivers that are known to answer.
+    pub(crate) proven: Arc<Quota>,
+    /// For all others.
+    pub(crate) unproven: Arc<Quota>,
 }
 
 impl Core {

@@ -14,6 +14,18 @@ pub(crate) fn no_push() -> Error {
     Error::new(ErrorKind::PushNotificationNotSupported, text)
 }
 
+/// The error for a delivery that cannot be made now, because others have its memory.
+pub(crate) fn no_memory() -> Error {
+    let text = "other deliveries have the memory that this one needs; try again later";
+    Error::new(ErrorKind::Unavailable, text)
+}
+
+/// The error for one more event to deliver again now.
+pub(crate) fn too_many_replays() -> Error {
+    let text = "too many events are being delivered again; try again later";
+    Error::new(ErrorKind::Unavailable, text)
+}
+
 pub(crate) fn shutting_down() -> Error {
     Error::new(ErrorKind::Unavailable, "the server is shutting down")
 }

@@ -1,7 +1,7 @@
-//! Trace spans of calls and turns.
+//! Trace spans of calls, turns and deliveries to webhooks.
 //!
 //! The trace context of a message is stored with the message, so that it survives queues and
-//! restarts. The `tracing` spans of calls and turns have two fields for exporters: `trace` (the
+//! restarts. The `tracing` spans have two fields for exporters: `trace` (the
 //! span itself, as a `traceparent`) and `parent` (its parent span).
 
 use std::num::{NonZeroU64, NonZeroU128};
@@ -10,7 +10,11 @@ use herald_protocol::{Seq, Task, TraceContext};
 use tracing::{Level, Span, field::Empty};
 use uuid::Uuid;
 
-use crate::{core::Core, rules::Record, store::Key};
+use crate::{
+    core::Core,
+    rules::Record,
+    store::{Key, Webhook},
+};
 
 impl Core {
     /// The context of a new span below `parent`. If tracing is off, there is no new span, and the
@@ -56,6 +60,36 @@ impl Core {
             seq = record.run.turn,
             attempt = record.run.attempt,
             state = Empty,
+            trace = Empty,
+            parent = Empty,
+        );
+        record_ids_in(&span, parent, own);
+        span
+    }
+
+    /// The span of an attempt at a delivery. The URL is left out: its path or query may contain a secret.
+    pub(crate) fn delivery_span(
+        &self,
+        webhook: &Webhook,
+        seq: Seq,
+        attempt: u32,
+        parent: Option<&TraceContext>,
+        own: Option<&TraceContext>,
+    ) -> Span {
+        if !self.has_spans() {
+            return Span::none();
+        }
+        let span = tracing::error_span!(
+            "delivery",
+            webhook = %webhook.id,
+            task = webhook.key.task.as_str(),
+            tenant = webhook.key.owner.tenant.as_str(),
+            seq,
+            attempt,
+            method = "POST",
+            status = Empty,
+            error = Empty,
+            failed = Empty,
             trace = Empty,
             parent = Empty,
         );

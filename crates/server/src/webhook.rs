@@ -5,6 +5,7 @@
 //! when; the sender decides which URLs are allowed and how a request looks.
 
 mod guard;
+mod probe;
 mod sealing;
 mod sender;
 mod signature;
@@ -13,6 +14,7 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use crate::signing::SigningKey;
 
+pub use probe::ReceiverProbe;
 pub use sealing::SecretsKey;
 pub use sender::{HttpSender, LOOP_HEADER};
 

@@ -102,6 +102,18 @@ impl Case {
         Self { token, ..self }
     }
 
+    /// Runs the load with webhooks to these URLs, which take turns.
+    pub(crate) fn with_webhooks(
+        self,
+        bench: &Bench,
+        server: &Running,
+        requests: u64,
+        urls: &str,
+    ) -> anyhow::Result<Outcome> {
+        let mut command = self.command(bench, server, requests, Path::new(""));
+        json(command.env("LOAD_WEBHOOK", urls))
+    }
+
     /// Runs the load alone. Sends append the tasks that they made to `ids`.
     pub(crate) fn answers(
         self,

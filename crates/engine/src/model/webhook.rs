@@ -59,7 +59,7 @@ pub enum WebhookState {
     Idle,
     /// An event is to be delivered now.
     Ready,
-    /// An attempt failed, and the next one comes later.
+    /// An attempt failed or had no memory, and the next one comes later.
     Waiting,
     /// All attempts failed. Nothing is delivered until it is enabled again.
     Parked,

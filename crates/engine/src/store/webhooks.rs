@@ -47,6 +47,11 @@ pub struct WebhookClaim {
     pub per_proven: usize,
     /// The maximum number of webhooks for all other receivers together, one for each.
     pub others: usize,
+    /// The maximum number of other receivers of one tenant that are called at once, so that the receivers of
+    /// one tenant do not delay those of the others.
+    pub others_per_tenant: usize,
+    /// The number of other receivers of each tenant that are called now.
+    pub others_of: HashMap<String, usize>,
     /// The maximum number of webhooks.
     pub limit: usize,
 }
@@ -78,7 +83,7 @@ pub enum NextDelivery {
     Keep,
     /// The claim ends. The webhook is ready if the log goes on after this event, and idle otherwise.
     Release(Seq),
-    /// The claim ends, and the next attempt is at this time.
+    /// The claim ends, and the next attempt is at this time. Without an attempt the count of failures stays.
     Wait(Timestamp),
     /// The claim ends, and nothing is delivered until the webhook is enabled.
     Stop(WebhookState),

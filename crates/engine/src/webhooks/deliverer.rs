@@ -9,18 +9,20 @@ use std::{
     time::Duration,
 };
 
-use herald_protocol::{Error, Seq, Timestamp, TraceContext};
+use herald_protocol::{Error, Seq, TenantId, Timestamp, TraceContext};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::{
+    budget::Quota,
     core::Core,
-    fault::no_push,
+    fault::{no_memory, no_push, too_many_replays},
     store::{
         ClaimedWebhook, DeliveryAttempt, MemberId, NextDelivery, StoreError, Webhook, WebhookClaim,
         WebhookProgress, WebhookState,
     },
     webhooks::{
-        payload::{Payload, PayloadReader},
+        payload::{NextPayload, Payload, PayloadReader},
         retry,
         sender::{AttemptOutcome, AttemptResult, Delivery, SealedSecrets, WebhookSender},
     },
@@ -31,6 +33,9 @@ const PLACES: usize = 256;
 
 /// Places that receivers which have not answered yet can have together.
 const UNPROVEN_PLACES: usize = 192;
+
+/// Places that receivers of one tenant which have not answered yet can have together.
+const UNPROVEN_PLACES_PER_TENANT: usize = 96;
 
 /// Places of a receiver that answers.
 const PLACES_PER_RECEIVER: usize = 8;
@@ -46,6 +51,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The longest time for which a shutdown waits for the answer of a receiver.
 const LAST_ATTEMPT: Duration = Duration::from_secs(2);
+
+/// The wait of a delivery whose memory others have.
+const MEMORY_RETRY: i64 = 1000;
 
 /// The longest text of a failure that is stored.
 const DETAIL: usize = 300;
@@ -66,7 +74,8 @@ struct Places(Mutex<PlacesTaken>);
 
 #[derive(Debug, Default)]
 struct PlacesTaken {
-    by_receiver: HashMap<String, usize>,
+    /// The tenant of each receiver that is called, and the number of its places.
+    by_receiver: HashMap<String, (TenantId, usize)>,
     proven: Arc<HashSet<String>>,
 }
 
@@ -87,12 +96,14 @@ impl Places {
     fn claim(&self, after: &str) -> WebhookClaim {
         let taken = self.lock();
         let (mut called, mut all, mut unproven) = (HashMap::new(), 0, 0);
-        for (receiver, places) in &taken.by_receiver {
+        let mut unproven_of: HashMap<String, usize> = HashMap::new();
+        for (receiver, (tenant, places)) in &taken.by_receiver {
             all += places;
             let left = if taken.proven.contains(receiver) {
                 PLACES_PER_RECEIVER.saturating_sub(*places)
             } else {
                 unproven += places;
+                *unproven_of.entry(tenant.to_string()).or_default() += places;
                 0
             };
             called.insert(receiver.clone(), left);
@@ -103,8 +114,15 @@ impl Places {
             proven: Arc::clone(&taken.proven),
             per_proven: PLACES_PER_RECEIVER,
             others: UNPROVEN_PLACES.saturating_sub(unproven),
+            others_per_tenant: UNPROVEN_PLACES_PER_TENANT,
+            others_of: unproven_of,
             limit: PLACES.saturating_sub(all),
         }
+    }
+
+    /// True if the receiver is known to answer.
+    fn is_proven(&self, receiver: &str) -> bool {
+        self.lock().proven.contains(receiver)
     }
 
     /// Notes that a receiver answers, or that it does not.
@@ -125,9 +143,16 @@ impl Places {
     }
 }
 
+impl PlacesTaken {
+    fn add(&mut self, receiver: &str, tenant: &TenantId) {
+        let new = || (tenant.clone(), 0);
+        self.by_receiver.entry(receiver.to_owned()).or_insert_with(new).1 += 1;
+    }
+}
+
 impl Place {
-    fn take(core: &Arc<Core>, places: &Arc<Places>, receiver: String) -> Self {
-        *places.lock().by_receiver.entry(receiver.clone()).or_default() += 1;
+    fn take(core: &Arc<Core>, places: &Arc<Places>, receiver: String, tenant: &TenantId) -> Self {
+        places.lock().add(&receiver, tenant);
         Self { core: Arc::clone(core), places: Arc::clone(places), receiver }
     }
 }
@@ -135,7 +160,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
-        if let Some(places) = taken.by_receiver.get_mut(&self.receiver) {
+        if let Some((_, places)) = taken.by_receiver.get_mut(&self.receiver) {
             *places -= 1;
             if *places == 0 {
                 taken.by_receiver.remove(&self.receiver);
@@ -183,7 +208,8 @@ impl Deliverer {
             self.last.clone_from(&last.receiver);
         }
         for ClaimedWebhook { webhook, receiver } in claimed {
-            let place = Place::take(&self.core, &self.places, receiver);
+            let tenant = &webhook.key.owner.tenant;
+            let place = Place::take(&self.core, &self.places, receiver, tenant);
             let delivering = Delivering {
                 core: Arc::clone(&self.core),
                 sender: Arc::clone(&self.sender),
@@ -219,13 +245,20 @@ impl Delivering {
     /// Delivers the events after the cursor, in order. A shutdown ends it after an attempt; the next start
     /// continues.
     async fn run(self, place: Place) {
-        let mut reader = PayloadReader::new(&self.core, &self.webhook);
+        let quota = quota(&self.core, place.places.is_proven(&place.receiver));
+        let mut reader = PayloadReader::new(&self.core, &self.webhook, quota);
         let mut delivered = self.webhook.cursor;
         for number in 1..=TURN {
             let payload = match reader.next().await {
-                Ok(Some(payload)) => payload,
-                Ok(None) => {
+                Ok(NextPayload::Ready(payload)) => payload,
+                Ok(NextPayload::End) => {
                     let next = NextDelivery::Release(reader.seen());
+                    self.record(reader.reached(), None, next).await;
+                    return;
+                }
+                Ok(NextPayload::NoMemory) => {
+                    let at = self.core.now().as_millis().saturating_add(MEMORY_RETRY);
+                    let next = NextDelivery::Wait(Timestamp::from_millis(at));
                     self.record(reader.reached(), None, next).await;
                     return;
                 }
@@ -238,11 +271,19 @@ impl Delivering {
                 }
             };
             let seq = payload.seq;
-            let trace = reader.trace.clone();
+            let failures = if delivered == self.webhook.cursor { self.webhook.failures } else { 0 };
+            let parent = reader.trace();
             let begun = Instant::now();
-            let sending = self.sender.send(delivery(&self.webhook, payload, trace));
+            let attempt = attempt(
+                &self.core,
+                &*self.sender,
+                &self.webhook,
+                payload,
+                parent.as_ref(),
+                failures + 1,
+            );
             let result = tokio::select! {
-                result = sending => result,
+                result = attempt => result,
                 // The claim ends with the membership, and the next holder sends the event again.
                 () = self.stopping() => return,
             };
@@ -345,13 +386,50 @@ pub(crate) async fn deliver_once(
     seq: Seq,
 ) -> Result<(Seq, AttemptResult), Error> {
     let sender = core.webhooks.sender.as_ref().ok_or_else(no_push)?;
+    let _place = core.webhooks.replays.try_acquire().map_err(|_| too_many_replays())?;
     let webhook = Webhook { cursor: seq.saturating_sub(1), ..webhook.clone() };
-    let mut reader = PayloadReader::new(core, &webhook);
-    let Some(payload) = reader.next().await? else {
-        return Err(Error::field("event", "the task has no such event yet"));
+    let mut reader = PayloadReader::new(core, &webhook, quota(core, false));
+    let payload = match reader.next().await? {
+        NextPayload::Ready(payload) => payload,
+        NextPayload::End => {
+            return Err(Error::field("event", "the task has no such event yet"));
+        }
+        NextPayload::NoMemory => return Err(no_memory()),
     };
-    let (seq, trace) = (payload.seq, reader.trace.clone());
-    Ok((seq, sender.send(delivery(&webhook, payload, trace)).await))
+    let (seq, parent) = (payload.seq, reader.trace());
+    Ok((seq, attempt(core, &**sender, &webhook, payload, parent.as_ref(), 1).await))
+}
+
+/// The memory of deliveries to receivers that answer, or to the others. A receiver that hangs holds
+/// that of the others only.
+fn quota(core: &Core, is_proven: bool) -> Arc<Quota> {
+    let pools = &core.deliveries;
+    Arc::clone(if is_proven { &pools.proven } else { &pools.unproven })
+}
+
+/// Makes one attempt at a delivery, in a span of its own below the trace of its message.
+async fn attempt(
+    core: &Core,
+    sender: &dyn WebhookSender,
+    webhook: &Webhook,
+    payload: Payload,
+    parent: Option<&TraceContext>,
+    number: u32,
+) -> AttemptResult {
+    let own = core.span_below(parent);
+    let span = core.delivery_span(webhook, payload.seq, number, parent, own.as_ref());
+    let sending = sender.send(delivery(webhook, payload, own));
+    let result = sending.instrument(span.clone()).await;
+    if !span.is_disabled() {
+        span.record("failed", result.outcome != AttemptOutcome::Delivered);
+        if let Some(status) = result.status {
+            span.record("status", status);
+        }
+        if result.status.is_none() {
+            span.record("error", "unreachable");
+        }
+    }
+    result
 }
 
 fn delivery(webhook: &Webhook, payload: Payload, trace: Option<TraceContext>) -> Delivery {
@@ -406,13 +484,14 @@ mod tests {
     #[test]
     fn a_receiver_that_does_not_answer_gets_one_place() {
         let places = Places::default();
-        places.lock().by_receiver.insert("slow".to_owned(), 1);
-        places.lock().by_receiver.insert("fast".to_owned(), 1);
+        places.lock().add("slow", &"a".into());
+        places.lock().add("fast", &"a".into());
         places.note("fast", true);
         let claim = places.claim("");
         assert_eq!(claim.called["slow"], 0);
         assert_eq!(claim.called["fast"], PLACES_PER_RECEIVER - 1);
         assert_eq!(claim.others, UNPROVEN_PLACES - 1);
+        assert_eq!(claim.others_of, HashMap::from([("a".to_owned(), 1)]));
         assert_eq!(claim.limit, PLACES - 2);
         places.note("fast", false);
         assert_eq!(places.claim("").called["fast"], 0);
@@ -422,7 +501,7 @@ mod tests {
     fn receivers_that_answer_have_places_left_when_others_hang() {
         let places = Places::default();
         for number in 0..UNPROVEN_PLACES {
-            places.lock().by_receiver.insert(format!("slow {number}"), 1);
+            places.lock().add(&format!("slow {number}"), &"a".into());
         }
         let claim = places.claim("");
         assert_eq!(claim.others, 0);

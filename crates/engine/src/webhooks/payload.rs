@@ -1,12 +1,14 @@
 //! Bodies of deliveries. A body depends on the task, the event, the start and the version of the webhook
 //! alone, so that every attempt at a delivery has the same bytes.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use herald_protocol::{Dialect, Error, Seq, StreamEvent, TraceContext};
+use tokio::time::timeout;
 
 use crate::{
+    budget::{Quota, Reservation, SMALL},
     codec,
     core::Core,
     fault::refuse,
@@ -17,6 +19,23 @@ use crate::{
 
 /// Entries taken from the log at once.
 const PAGE: usize = 16;
+
+/// Memory that a delivery takes for each of its bytes: as read, as sent, and as signed.
+const BYTES_PER_DELIVERY_BYTE: u64 = 3;
+
+/// The longest wait for memory. It is short, because the delivery keeps its place during the wait.
+const MEMORY_WAIT: Duration = Duration::from_secs(2);
+
+/// The next step of a reader.
+#[derive(Debug)]
+pub(crate) enum NextPayload {
+    /// A delivery.
+    Ready(Payload),
+    /// The log has no further event for the webhook now.
+    End,
+    /// Other deliveries have the memory for this one.
+    NoMemory,
+}
 
 /// The next delivery of a webhook.
 #[derive(Debug)]
@@ -31,6 +50,10 @@ pub(crate) struct Payload {
 pub(crate) struct PayloadReader<'a> {
     core: &'a Core,
     webhook: &'a Webhook,
+    /// The quota that large deliveries count against.
+    quota: Arc<Quota>,
+    /// The memory of the delivery that was returned last, or of the record.
+    reservation: Option<Reservation>,
     ready: VecDeque<Entry>,
     /// The last event that was read.
     reached: Seq,
@@ -38,15 +61,30 @@ pub(crate) struct PayloadReader<'a> {
     seen: Seq,
     /// The task as of the last event, for versions whose deliveries are whole tasks.
     record: Option<Record>,
-    /// The trace of the last message that was read.
-    pub(crate) trace: Option<TraceContext>,
+    /// The trace of the last message at or before the delivery that was returned last; the outer
+    /// `None` before it is known.
+    trace: Option<Option<TraceContext>>,
 }
 
 impl<'a> PayloadReader<'a> {
-    pub(crate) fn new(core: &'a Core, webhook: &'a Webhook) -> Self {
+    pub(crate) fn new(core: &'a Core, webhook: &'a Webhook, quota: Arc<Quota>) -> Self {
         let reached = webhook.cursor;
-        let ready = VecDeque::new();
-        Self { core, webhook, ready, reached, seen: reached, record: None, trace: None }
+        Self {
+            core,
+            webhook,
+            quota,
+            reservation: None,
+            ready: VecDeque::new(),
+            reached,
+            seen: reached,
+            record: None,
+            trace: None,
+        }
+    }
+
+    /// The trace of the message that caused the delivery that was returned last.
+    pub(crate) fn trace(&self) -> Option<TraceContext> {
+        self.trace.clone().flatten()
     }
 
     /// The last event that was read. Events up to here that were not returned need no delivery.
@@ -59,14 +97,22 @@ impl<'a> PayloadReader<'a> {
         self.seen.max(self.reached)
     }
 
-    /// The next delivery; `None` if the log has no further event for the webhook now.
-    pub(crate) async fn next(&mut self) -> Result<Option<Payload>, Error> {
+    /// The next delivery. Its memory is reserved until the next call.
+    pub(crate) async fn next(&mut self) -> Result<NextPayload, Error> {
         let (key, start) = (&self.webhook.key, self.webhook.start);
         if self.reached < start {
-            let Some(record) = self.core.find_any(key).await? else { return Ok(None) };
-            self.trace = self.trace_at(start).await;
+            let Some(record) = self.core.find_any(key).await? else { return Ok(NextPayload::End) };
+            self.trace = Some(match self.trace_at(start).await {
+                Some(trace) => trace,
+                None => self.trace_before(&record, start).await,
+            });
             // A direct answer has no task to show: its delivery is the answer.
             if !record.hidden {
+                let bytes = record.bytes;
+                drop(record);
+                if !self.reserve(bytes).await {
+                    return Ok(NextPayload::NoMemory);
+                }
                 let task = self.core.task_after(key, start, None).await?;
                 self.reached = start;
                 let body = match self.dialect() {
@@ -75,20 +121,70 @@ impl<'a> PayloadReader<'a> {
                         legacy.encode_task(&task).into()
                     }
                 };
-                return Ok(Some(self.payload(start, body)));
+                return Ok(NextPayload::Ready(self.payload(start, body)));
             }
             if !record.is_closed() {
                 self.seen = record.head;
-                return Ok(None);
+                return Ok(NextPayload::End);
             }
             self.reached = start;
         }
-        while let Some(entry) = self.next_entry().await? {
+        if self.trace.is_none() {
+            self.trace = Some(match self.core.find_any(key).await? {
+                Some(record) => self.trace_before(&record, self.reached).await,
+                None => None,
+            });
+        }
+        loop {
+            self.fill().await?;
+            let Some(size) = self.ready.front().map(|entry| entry.body.len()) else {
+                return Ok(NextPayload::End);
+            };
+            if !self.reserve_for_event(size).await? {
+                return Ok(NextPayload::NoMemory);
+            }
+            // The wait for memory dropped the entries.
+            self.fill().await?;
+            let Some(entry) = self.ready.pop_front() else { return Ok(NextPayload::End) };
+            self.reached = entry.seq;
             if let Some(body) = self.body(&entry).await? {
-                return Ok(Some(self.payload(entry.seq, body)));
+                return Ok(NextPayload::Ready(self.payload(entry.seq, body)));
             }
         }
-        Ok(None)
+    }
+
+    /// Reserves memory for the delivery of an event: for the event, or before 1.0 for the whole task, once
+    /// for all deliveries of this reader. Returns false if there is none.
+    async fn reserve_for_event(&mut self, size: usize) -> Result<bool, Error> {
+        if self.webhook.target.dialect == Dialect::V1 {
+            return Ok(self.reserve(size as u64).await);
+        }
+        if self.record.is_some() && self.reservation.is_some() {
+            return Ok(true);
+        }
+        let record = self.core.find_any(&self.webhook.key).await?;
+        let bytes = record.map_or(0, |record| record.bytes);
+        Ok(self.reserve(bytes).await)
+    }
+
+    /// Reserves memory for a delivery of this many bytes, in place of the one before. A small one needs
+    /// none: there are not more of them than places.
+    async fn reserve(&mut self, bytes: u64) -> bool {
+        self.reservation = None;
+        if bytes <= SMALL as u64 {
+            return true;
+        }
+        let bytes = bytes.saturating_mul(BYTES_PER_DELIVERY_BYTE);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if let Some(reservation) = self.quota.try_reserve(bytes) {
+            self.reservation = Some(reservation);
+            return true;
+        }
+        // Nothing is held during the wait; it is read again after it.
+        self.ready.clear();
+        self.record = None;
+        self.reservation = timeout(MEMORY_WAIT, self.quota.reserve(bytes)).await.ok();
+        self.reservation.is_some()
     }
 
     /// The version of the deliveries. Those of 0.3 have the form that names its kind, also for callers
@@ -108,16 +204,13 @@ impl<'a> PayloadReader<'a> {
         Payload { seq, body, content_type }
     }
 
-    async fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
+    /// Reads the next entries, unless some are left.
+    async fn fill(&mut self) -> Result<(), Error> {
         if self.ready.is_empty() {
             self.ready =
                 self.core.read(&self.webhook.key, self.reached, PAGE).await?.entries.into();
         }
-        let entry = self.ready.pop_front();
-        if let Some(entry) = &entry {
-            self.reached = entry.seq;
-        }
-        Ok(entry)
+        Ok(())
     }
 
     /// The body of an event; `None` if the version has no delivery for it.
@@ -125,7 +218,7 @@ impl<'a> PayloadReader<'a> {
         if let Kind::Received(_) = entry.kind
             && let Event::Received(received) = codec::decode(entry).map_err(refuse)?
         {
-            self.trace = received.trace;
+            self.trace = Some(received.trace);
         }
         if self.webhook.target.dialect == Dialect::V1 {
             let task = &self.webhook.key.task;
@@ -146,21 +239,41 @@ impl<'a> PayloadReader<'a> {
             let reply = StreamEvent::Message(Arc::unwrap_or_clone(message));
             return Ok(Some(dialect.encode_event(&reply, true).into()));
         }
-        let is_piece = matches!(&event, Event::Artifact(chunk) if !chunk.last);
-        let record = match self.record.take().filter(|record| record.head + 1 == entry.seq) {
+        let before = self.record.take().filter(|record| record.head + 1 == entry.seq);
+        if matches!(&event, Event::Artifact(chunk) if !chunk.last) {
+            // A task without the last piece is built with the next delivery, and not for each piece.
+            self.record = before.map(|mut record| {
+                rules::apply(&mut record, event, 0);
+                record
+            });
+            return Ok(None);
+        }
+        let record = match before {
             Some(mut record) => {
                 rules::apply(&mut record, event, 0);
                 record
             }
             None => self.core.record_at(&self.webhook.key, entry.seq).await?,
         };
-        let task = (!is_piece).then(|| shown(Arc::clone(&record.task), None));
+        let task = shown(Arc::clone(&record.task), None);
         self.record = Some(record);
-        Ok(task.map(|task| dialect.encode_task(&task).into()))
+        Ok(Some(dialect.encode_task(&task).into()))
     }
 
-    async fn trace_at(&self, seq: Seq) -> Option<TraceContext> {
-        let message = self.core.message_at(&self.webhook.key, seq).await;
-        message.ok().and_then(|received| received.trace)
+    /// The trace of the last message before an event. If the task has gone on to another turn since, it is
+    /// that of the first message.
+    async fn trace_before(&self, record: &Record, seq: Seq) -> Option<TraceContext> {
+        let turn = record.run.turn;
+        self.trace_at(if turn <= seq { turn.max(1) } else { 1 }).await.flatten()
+    }
+
+    /// The trace of a message; `None` if the event is not a message.
+    async fn trace_at(&self, seq: Seq) -> Option<Option<TraceContext>> {
+        let page = self.core.read(&self.webhook.key, seq.saturating_sub(1), 1).await.ok()?;
+        let entry = page.entries.first().filter(|entry| matches!(entry.kind, Kind::Received(_)))?;
+        match codec::decode(entry) {
+            Ok(Event::Received(received)) => Some(received.trace),
+            Ok(Event::Status(..) | Event::Artifact(_) | Event::Reply(_)) | Err(_) => None,
+        }
     }
 }

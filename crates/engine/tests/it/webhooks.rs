@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -11,7 +14,7 @@ use bytes::Bytes;
 use herald_engine::{
     Agent, AgentRoute, Caller, Clock, Engine, Profile, Reply, Scopes, Settings,
     store::{
-        Key, Store, WebhookState,
+        Key, Scope, Store, Webhook, WebhookQuery, WebhookState,
         sqlite::{Options, Sqlite},
     },
     webhooks::sender::{AttemptOutcome, AttemptResult, Delivery, SealedSecrets, WebhookSender},
@@ -24,6 +27,7 @@ use herald_protocol::{
 };
 
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 use crate::support::{Bench, Script, eventually, file, profile, reopened, say, text};
 
@@ -31,13 +35,19 @@ use crate::support::{Bench, Script, eventually, file, profile, reopened, say, te
 #[derive(Debug, Default)]
 struct Receiver {
     deliveries: Mutex<Vec<Delivery>>,
-    /// Hosts that fail, and the status that they answer with; `None` hangs.
+    /// Deliveries to hosts that hang.
+    waiting: AtomicUsize,
+    /// Hosts that fail, and the status that they answer with; `None` hangs until it recovers.
     failing: Mutex<HashMap<String, Option<u16>>>,
 }
 
 impl Receiver {
     fn fail(&self, host: &str, status: Option<u16>) {
         self.failing.lock().unwrap().insert(host.to_owned(), status);
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
     }
 
     fn recover(&self, host: &str) {
@@ -67,9 +77,13 @@ impl WebhookSender for Receiver {
 
     async fn send(&self, delivery: Delivery) -> AttemptResult {
         let host = delivery.url.split('/').nth(2).unwrap_or_default();
-        let failing = self.failing.lock().unwrap().get(host).copied();
-        let (outcome, status) = match failing {
-            Some(None) => std::future::pending().await,
+        let failing = || self.failing.lock().unwrap().get(host).copied();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        while failing() == Some(None) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let (outcome, status) = match failing() {
             Some(Some(410)) => (AttemptOutcome::Gone, Some(410)),
             Some(status) => (AttemptOutcome::Failed, status),
             None => {
@@ -185,9 +199,13 @@ impl PushBench {
         self.receiver.bodies(url)
     }
 
-    async fn state(&self, task: &TaskId) -> WebhookState {
+    async fn webhook(&self, task: &TaskId) -> Webhook {
         let key = Key { owner: self.bench.caller.owner().clone(), task: task.clone() };
-        self.store.webhooks_of(&key, None, 1).await.unwrap()[0].state
+        self.store.webhooks_of(&key, None, 1).await.unwrap().remove(0)
+    }
+
+    async fn state(&self, task: &TaskId) -> WebhookState {
+        self.webhook(task).await.state
     }
 }
 
@@ -387,6 +405,87 @@ async fn a_receiver_that_hangs_delays_only_itself() {
 }
 
 #[tokio::test]
+async fn receivers_of_one_tenant_that_hang_leave_places_for_others() {
+    let mut push = PushBench::new(chunks(1)).await;
+    for number in 0..200 {
+        let host = format!("hangs{number}");
+        push.receiver.fail(&host, None);
+        push.send(config(&format!("http://{host}/"))).await;
+    }
+    eventually(|| async { push.receiver.waiting() >= 96 }).await;
+    push.bench.caller = Caller::anonymous("other".into());
+    push.send(config("http://fine/")).await;
+    push.delivered("http://fine/", 4).await;
+    assert_eq!(
+        push.receiver.waiting(),
+        96,
+        "half of the places for receivers that have not answered"
+    );
+}
+
+#[tokio::test]
+async fn events_that_are_delivered_again_on_request_have_a_limit() {
+    let push = PushBench::new(chunks(1)).await;
+    let task = push.send(config("http://slow/")).await;
+    push.delivered("http://slow/", 4).await;
+    push.receiver.fail("slow", None);
+    let id = push.webhook(&task).await.id;
+    let mut replays = JoinSet::new();
+    for _ in 0..16 {
+        let bench = push.bench.clone();
+        replays.spawn(async move {
+            bench.engine.operator(&bench.caller).deliver_again(id, 1).await.map(|_| ())
+        });
+    }
+    eventually(|| async { push.receiver.waiting() == 16 }).await;
+    let operator = push.bench.engine.operator(&push.bench.caller);
+    let refused = operator.deliver_again(id, 1).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unavailable, "{refused}");
+    push.receiver.recover("slow");
+    assert!(replays.join_all().await.iter().all(Result::is_ok));
+}
+
+#[tokio::test]
+async fn a_large_delivery_waits_for_memory_and_is_not_a_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let large = Script::new(|turn| {
+        Box::pin(async move {
+            let size = if turn.message().text() == "large" { 40 << 10 } else { 1 };
+            turn.artifact(text("out", "x".repeat(size))).await?;
+            Ok(())
+        })
+    });
+    // Each of the two pools for deliveries has 160 KiB: enough for one of 40 KiB.
+    let settings = Settings { memory: 5 << 20, ..Settings::default() };
+    let clock = Clock::manual(start());
+    let options = Options { clock: clock.clone(), ..Options::default() };
+    let path = directory.path().join("herald.db");
+    let store = Arc::new(Sqlite::open(&path, options).unwrap());
+    let mut push = PushBench::on(store, large, clock, settings, profile()).await;
+    let task = push.bench.send(say("large")).await.unwrap().id;
+    push.receiver.fail("hangs", None);
+    push.create(&task, config("http://hangs/")).await.unwrap();
+    for dialect in [Dialect::V1, Dialect::V03] {
+        let url = format!("http://{dialect:?}/");
+        let waiting = push.bench.send(say("large")).await.unwrap().id;
+        push.bench.route.dialect = dialect;
+        push.create(&waiting, config(&url)).await.unwrap();
+        eventually(|| async { push.state(&waiting).await == WebhookState::Waiting }).await;
+        let webhook = push.webhook(&waiting).await;
+        assert_eq!((webhook.failures, webhook.attempts), (0, 0), "{dialect:?}");
+    }
+    push.bench.route.dialect = Dialect::V1;
+    push.send(config("http://small/")).await;
+    push.delivered("http://small/", 4).await;
+    push.receiver.recover("hangs");
+    push.delivered("http://hangs/", 1).await;
+    push.pass(Duration::from_secs(2)).await;
+    for url in ["http://V1/", "http://V03/"] {
+        push.delivered(url, 1).await;
+    }
+}
+
+#[tokio::test]
 async fn a_receiver_that_hangs_does_not_hold_up_a_shutdown() {
     let directory = tempfile::tempdir().unwrap();
     let start = async |store| {
@@ -400,6 +499,31 @@ async fn a_receiver_that_hangs_does_not_hold_up_a_shutdown() {
     drop(push);
     let push = start(reopened(directory.path()).await).await;
     push.delivered("http://hangs/", 4).await;
+}
+
+#[tokio::test]
+async fn a_damaged_webhook_is_parked_and_does_not_hold_up_others_of_its_receiver() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = async |store| {
+        PushBench::on(store, chunks(1), Clock::system(), Settings::default(), profile()).await
+    };
+    let push = start(file(directory.path())).await;
+    push.receiver.fail("one", None);
+    push.send(config("http://one/damaged")).await;
+    push.bench.engine.drain(Duration::from_secs(60)).await;
+    drop(push);
+    let conn = rusqlite::Connection::open(directory.path().join("test.db")).unwrap();
+    assert_eq!(conn.execute("UPDATE webhooks SET dialect = 99", []).unwrap(), 1);
+    drop(conn);
+    let push = start(reopened(directory.path()).await).await;
+    push.send(config("http://one/fine")).await;
+    push.delivered("http://one/fine", 4).await;
+    let counts = push.store.count_webhooks(10).await.unwrap();
+    assert!(counts.contains(&(WebhookState::Parked, 1)), "{counts:?}");
+    let query = WebhookQuery { scope: Scope::All, state: None, before: None, limit: 10 };
+    let listed = push.store.list_webhooks(query).await.unwrap().webhooks;
+    let urls: Vec<_> = listed.iter().map(|webhook| webhook.target.url.as_str()).collect();
+    assert_eq!(urls, ["http://one/fine"], "it does not hide others");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   herald doctor                             check what `herald serve` would use here
   herald doctor --config herald.toml        with the flags of the server
+  herald doctor --webhook https://HOST/x    also check whether webhooks reach this URL
   herald doctor -o json                     as JSON; exit status 1 if a check fails
 
 The flags and variables are those of `herald serve`: give the same ones.";
@@ -23,6 +24,10 @@ pub(crate) struct Doctor {
     /// The time limit of each check
     #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
     pub(crate) timeout: Duration,
+
+    /// Also check whether webhooks with this URL would be delivered, with a HEAD request; may be repeated
+    #[arg(long, value_name = "URL")]
+    pub(crate) webhook: Vec<String>,
 
     /// Output format
     // The id differs from that of client verbs, since client settings do not apply here.

@@ -1,9 +1,9 @@
 //! Arguments of `herald send`: parts, context and waiting.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
-use herald_protocol::{Metadata, json};
+use herald_protocol::{Metadata, json, push::PushConfig};
 
-use super::AgentArgs;
+use super::{AgentArgs, SecretArg};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -13,6 +13,7 @@ Examples:
   herald send localhost:8000 --task-id ID \"Yes\"       answer a task that waits for you
   herald send localhost:8000 \"What is this?\" --file photo.bin --media-type image/png
   date | herald send localhost:8000 -                 the text is standard input
+  herald send localhost:8000 \"Hello\" --async --webhook https://HOST/hook
   A2ACLI_AGENT_CARD=localhost:8000 herald send \"Hello\"
 
 The exit status says whether the call worked; the task's state says whether the task did.
@@ -31,7 +32,31 @@ pub(crate) struct Send {
     pub(crate) waiting: WaitArgs,
 
     #[command(flatten)]
+    pub(crate) webhook: WebhookArgs,
+
+    #[command(flatten)]
     pub(crate) agent: AgentArgs,
+}
+
+/// The webhook of the message.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WebhookArgs {
+    /// Have the agent post the events of the task to this URL
+    #[arg(long = "webhook", value_name = "URL", help_heading = "Webhook")]
+    pub(crate) url: Option<String>,
+
+    /// A secret that each of these posts carries, for the receiver to check
+    #[arg(long = "webhook-token", value_name = "SECRET", requires = "url")]
+    #[arg(help_heading = "Webhook")]
+    pub(crate) token: Option<SecretArg>,
+}
+
+impl WebhookArgs {
+    /// The push notification config of the message.
+    pub(crate) fn config(&self) -> Option<PushConfig> {
+        let token = self.token.as_ref().map(|token| token.0.clone());
+        self.url.clone().map(|url| PushConfig { url, token, ..PushConfig::default() })
+    }
 }
 
 /// Flags for the wait for the task.

@@ -9,6 +9,7 @@ mod port;
 mod public;
 mod store;
 mod tls;
+mod webhook;
 
 use std::fmt::Write;
 
@@ -95,6 +96,7 @@ async fn run_checks(args: &Doctor) -> Vec<Finding> {
     checks.extend(tls::check(settings));
     checks.extend(auth::check(settings, args.timeout).await);
     checks.extend(found);
+    checks.extend(webhook::check(settings, &args.webhook).await);
     checks
 }
 

@@ -45,6 +45,7 @@ async fn deliver(
     parts: Vec<Part>,
 ) -> Result<(), CliError> {
     let mut send = message(parts, &args.message);
+    send.configuration.task_push_notification_config = args.webhook.config();
     if args.agent.output.stream {
         return follow(contact, client, send).await.map(drop);
     }

@@ -78,7 +78,7 @@ impl Exporter {
         Ok(Self { processor: Arc::new(processor), scope })
     }
 
-    /// The layer, for spans of calls and turns only.
+    /// The layer, for spans of calls, turns and deliveries only.
     pub(crate) fn layer<S>(self) -> impl Layer<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -97,10 +97,16 @@ impl Exporter {
     fn export(&self, name: &'static str, open: OpenSpan) {
         let Some(own) = open.trace.filter(|own| own.sampled) else { return };
         let is_call = name == CALL;
-        let name = match (is_call, open.operation, open.agent) {
-            (true, Some(operation), _) => operation.into(),
-            (false, _, Some(agent)) => format!("invoke_agent {agent}").into(),
-            (true, None, _) | (false, _, None) => name.into(),
+        let kind = match name {
+            CALL => SpanKind::Server,
+            DELIVERY => SpanKind::Client,
+            _ => SpanKind::Internal,
+        };
+        let name = match (name, open.operation, open.agent) {
+            (CALL, Some(operation), _) => operation.into(),
+            (TURN, _, Some(agent)) => format!("invoke_agent {agent}").into(),
+            (DELIVERY, _, _) => "deliver_webhook".into(),
+            (other, _, _) => other.into(),
         };
         self.processor.on_end(SpanData {
             span_context: SpanContext::new(
@@ -112,7 +118,7 @@ impl Exporter {
             ),
             parent_span_id: open.parent.map_or(SpanId::INVALID, SpanId::from),
             parent_span_is_remote: is_call && open.parent.is_some(),
-            span_kind: if is_call { SpanKind::Server } else { SpanKind::Internal },
+            span_kind: kind,
             name,
             start_time: open.begun,
             end_time: now(),
@@ -128,11 +134,12 @@ impl Exporter {
 
 const CALL: &str = "request";
 const TURN: &str = "turn";
+const DELIVERY: &str = "delivery";
 
 fn is_exported(metadata: &Metadata<'_>) -> bool {
     metadata.is_span()
         && metadata.target().starts_with("herald")
-        && matches!(metadata.name(), CALL | TURN)
+        && matches!(metadata.name(), CALL | TURN | DELIVERY)
 }
 
 #[expect(
@@ -247,6 +254,7 @@ fn key(field: &str) -> Option<&'static str> {
         "context" => "gen_ai.conversation.id",
         "seq" => "a2a.seq",
         "attempt" => "a2a.attempt",
+        "webhook" => "herald.webhook.id",
         _ => return None,
     })
 }

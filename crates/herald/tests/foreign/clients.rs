@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use crate::support::{Herald, Options, ended_within};
 
-const CONFIG: &str = r#"
+pub(crate) const CONFIG: &str = r#"
 [[agents]]
 name = "conformance"
 kind = "conformance"

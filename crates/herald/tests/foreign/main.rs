@@ -33,6 +33,7 @@ mod tasks;
 mod wire;
 
 mod clients;
+mod clients_push;
 mod clients_signatures;
 mod coding;
 mod coding_acp;

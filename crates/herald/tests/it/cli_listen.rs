@@ -331,6 +331,22 @@ async fn the_webhooks_of_a_herald_server_are_verified() {
 }
 
 #[tokio::test]
+async fn herald_send_registers_a_webhook_with_its_message() {
+    let options = Options::agents().environment("PUSH_NOTIFICATION_ALLOWED_HOSTS", "127.0.0.1");
+    let herald = Herald::start(options).await;
+    let agent = format!("http://{}", herald.address);
+    let mut listener = Listener::start(&["--token", TOKEN, "-o", "json"]).await;
+    let url = format!("http://{}/", listener.address);
+    let webhook = ["--webhook", &url, "--webhook-token", TOKEN];
+    cli(["send", &agent, "hello", "--async"].into_iter().chain(webhook)).ok().await;
+    let line = listener.json().await;
+    assert_eq!((&line["verdict"], &line["verifiedBy"]), (&json!("accepted"), &json!(["token"])));
+    assert!(line["body"]["task"]["id"].is_string(), "{line}");
+    let alone = cli(["send", &agent, "hello", "--webhook-token", TOKEN]).end().await;
+    assert_eq!(alone.status.code(), Some(2), "{}", alone.stderr);
+}
+
+#[tokio::test]
 async fn verified_webhooks_are_forwarded_and_answered_with_the_status_of_their_receiver() {
     let calls = AtomicUsize::new(0);
     let receiver = Fake::start(move |_, _| match calls.fetch_add(1, Ordering::Relaxed) {

@@ -22,6 +22,10 @@ mod http;
 #[expect(dead_code, reason = "the other test binary uses the rest of it")]
 mod model;
 mod processes;
+// The same receiver of webhooks that the server is tested with.
+#[path = "../../../server/tests/it/receiver.rs"]
+#[expect(dead_code, reason = "the tests of the server use the rest")]
+mod receiver;
 mod support;
 mod tasks;
 mod wire;
@@ -62,6 +66,7 @@ mod memory;
 mod pages;
 mod push;
 mod push_crash;
+mod push_servers;
 mod resume;
 mod scenario;
 mod seeds;

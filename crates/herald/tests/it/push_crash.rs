@@ -1,23 +1,14 @@
 //! Deliveries to webhooks while the server is killed: every event arrives, in order, and a repeated one has
 //! the same id and the same bytes.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-    time::sleep,
-};
+use tokio::time::sleep;
 
 use crate::{
     http::Call,
+    receiver::{Received, Receiver, ReceiverAnswer},
     support::{CONFORMANCE, Herald, Options, Random, SOON, eventually, number, uuid},
 };
 
@@ -25,75 +16,8 @@ use crate::{
 const CHUNKS: u64 = 46;
 const EVENTS: u64 = CHUNKS + 3;
 
-/// A webhook server that records each delivery before it answers.
-#[derive(Debug)]
-struct Receiver {
-    address: SocketAddr,
-    received: Arc<Mutex<Vec<Received>>>,
-    /// Stops the server when it is dropped.
-    _tasks: JoinSet<()>,
-}
-
-#[derive(Debug, Clone)]
-struct Received {
-    path: String,
-    id: String,
-    body: Vec<u8>,
-}
-
-impl Receiver {
-    async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let received = Arc::new(Mutex::new(Vec::new()));
-        let mut tasks = JoinSet::new();
-        let records = Arc::clone(&received);
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(stream, Arc::clone(&records)));
-            }
-        });
-        Self { address, received, _tasks: tasks }
-    }
-
-    fn received(&self) -> Vec<Received> {
-        self.received.lock().unwrap().clone()
-    }
-}
-
-/// Answers the requests of one connection. A connection that the sender's death cuts is no error.
-async fn serve(stream: TcpStream, received: Arc<Mutex<Vec<Received>>>) {
-    let mut stream = BufReader::new(stream);
-    loop {
-        let (mut path, mut headers) = (String::new(), HashMap::new());
-        loop {
-            let mut line = String::new();
-            if stream.read_line(&mut line).await.unwrap_or(0) == 0 {
-                return;
-            }
-            let line = line.trim_end();
-            if line.is_empty() {
-                break;
-            }
-            match line.split_once(": ") {
-                Some((name, value)) => {
-                    headers.insert(name.to_ascii_lowercase(), value.to_owned());
-                }
-                None => path = line.split(' ').nth(1).unwrap_or_default().to_owned(),
-            }
-        }
-        let length = headers["content-length"].parse().unwrap();
-        let mut body = vec![0; length];
-        if stream.read_exact(&mut body).await.is_err() {
-            return;
-        }
-        let id = headers["webhook-id"].clone();
-        received.lock().unwrap().push(Received { path, id, body });
-        if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.is_err() {
-            return;
-        }
-    }
+fn id(one: &Received) -> &str {
+    one.header("webhook-id").unwrap()
 }
 
 /// The deliveries of one webhook, each event once, in the order of their first arrival.
@@ -101,8 +25,8 @@ fn first_arrivals(received: &[Received]) -> BTreeMap<String, Vec<Received>> {
     let mut by_path: BTreeMap<String, Vec<Received>> = BTreeMap::new();
     for one in received {
         let known = by_path.entry(one.path.clone()).or_default();
-        match known.iter().find(|other| other.id == one.id) {
-            Some(first) => assert_eq!(first.body, one.body, "{} has other bytes", one.id),
+        match known.iter().find(|other| id(other) == id(one)) {
+            Some(first) => assert_eq!(first.body, one.body, "{} has other bytes", id(one)),
             None => known.push(one.clone()),
         }
     }
@@ -116,7 +40,7 @@ async fn every_event_is_delivered_in_order_although_the_server_is_killed() {
     let tasks = number("HERALD_PUSH_TASKS", 12);
     let mut random = Random::seeded("HERALD_CRASH_SEED");
     println!("HERALD_CRASH_SEED={} HERALD_PUSH_KILLS={kills}", random.0);
-    let receiver = Receiver::start().await;
+    let receiver = Receiver::start(|_| ReceiverAnswer::status(200, "")).await;
     let allowed = receiver.address.to_string();
     let options = Options::agents().environment("PUSH_NOTIFICATION_ALLOWED_HOSTS", &allowed);
     let mut herald = Herald::start(options).await;
@@ -164,7 +88,7 @@ async fn every_event_is_delivered_in_order_although_the_server_is_killed() {
     for (path, arrivals) in &by_path {
         let numbers: Vec<u64> = arrivals
             .iter()
-            .map(|one| one.id.rsplit('_').next().unwrap().parse().unwrap())
+            .map(|one| id(one).rsplit('_').next().unwrap().parse().unwrap())
             .collect();
         let expected: Vec<u64> = (1..=numbers.len() as u64).collect();
         assert_eq!(numbers, expected, "{path}: each event once, in order, without a gap");

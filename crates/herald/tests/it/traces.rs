@@ -25,6 +25,7 @@ use tokio_rustls::{TlsAcceptor, rustls};
 use crate::{
     canary,
     http::Call,
+    receiver::{Receiver, ReceiverAnswer},
     support::{AGENTS, CONFORMANCE, Herald, Options, SOON, eventually, uuid},
 };
 
@@ -148,10 +149,15 @@ fn text(attributes: &[KeyValue], key: &str) -> String {
 
 /// A send that does not wait.
 fn send(agent: &str, words: &str, metadata: &Value) -> Call {
+    let configuration = json!({ "returnImmediately": true });
+    configured(agent, words, metadata, &configuration)
+}
+
+fn configured(agent: &str, words: &str, metadata: &Value, configuration: &Value) -> Call {
     let params = json!({
         "message": { "messageId": uuid(), "role": "ROLE_USER", "parts": [{ "text": words }] },
         "metadata": metadata,
-        "configuration": { "returnImmediately": true },
+        "configuration": configuration,
     });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params });
     Call::post(format!("{agent}/rpc"), &body).header("a2a-version", "1.0")
@@ -251,6 +257,48 @@ async fn the_last_spans_are_sent_with_all_attributes_before_the_end() {
     assert_eq!(text(resource, "service.version"), env!("CARGO_PKG_VERSION"));
     assert_eq!(text(resource, "deployment.environment"), "test");
     assert!(!herald.log().contains("canary"));
+}
+
+#[tokio::test]
+async fn attempts_at_deliveries_are_in_the_trace_of_their_message() {
+    let collector = Collector::start().await;
+    let receiver = Receiver::start(|path| {
+        ReceiverAnswer::status(if path == "/fails" { 503 } else { 200 }, "")
+    })
+    .await;
+    let allowed = receiver.address.to_string();
+    let options = collector.options("[push]\nretry = [\"1s\"]");
+    let options = options.environment("PUSH_NOTIFICATION_ALLOWED_HOSTS", &allowed);
+    let herald = Herald::start(options).await;
+    // Slow enough for several claims of the webhook.
+    for (path, words) in [("/x", "tck-stream-chunked chunks=4 delay_ms=100"), ("/fails", "x")] {
+        let webhook = json!({ "url": receiver.url(path), "token": "canary-7c5e-push" });
+        let webhook = json!({ "returnImmediately": true, "taskPushNotificationConfig": webhook });
+        let call = configured(CONFORMANCE, words, &json!({}), &webhook);
+        let answer = herald.call(&call.header("traceparent", traceparent())).await.json();
+        assert!(answer["result"]["task"].is_object(), "{answer}");
+    }
+    let call = collector.span("the call", |span| span.name == "SendMessage").await;
+    let delivered = |span: &Span| span.name == "deliver_webhook";
+    let last = |span: &Span| delivered(span) && text(&span.attributes, "a2a.seq") == "7";
+    collector.span("the last delivery", last).await;
+    let again = |span: &Span| delivered(span) && text(&span.attributes, "a2a.attempt") == "2";
+    let again = collector.span("the second attempt", again).await;
+    assert_eq!(again.status.clone().unwrap_or_default().code, StatusCode::Error as i32);
+    assert_eq!(text(&again.attributes, "http.response.status_code"), "503");
+    let spans: Vec<_> = collector.spans().into_iter().filter(delivered).collect();
+    assert!(spans.len() >= 9, "seven events and two attempts at another: {spans:#?}");
+    for span in &spans {
+        assert_eq!((hex(&span.trace_id).as_str(), span.kind), (TRACE, SpanKind::Client as i32));
+        assert!(!text(&span.attributes, "herald.webhook.id").is_empty());
+    }
+    assert!(spans.iter().any(|span| span.parent_span_id == call.span_id));
+    // The receiver continues the span of its delivery.
+    for one in receiver.received() {
+        let parent = one.header("traceparent").unwrap().to_owned();
+        let own = |span: &Span| parent == format!("00-{TRACE}-{}-01", hex(&span.span_id));
+        collector.span("the span of a delivery", own).await;
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ mod credentials;
 mod hostile;
 mod identity;
 mod leaving;
-mod passing;
+pub(crate) mod passing;
 mod raw;
 
 use std::{net::TcpListener, time::Duration};

@@ -16,6 +16,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::causes::causes;
+
 /// The most bytes of a document of the provider, and the most keys.
 const MAX_DOCUMENT: usize = 256 << 10;
 const MAX_KEYS: usize = 64;
@@ -106,13 +108,13 @@ impl KeySource {
             .timeout(REQUEST_TIMEOUT)
             .user_agent(concat!("herald/", env!("CARGO_PKG_VERSION")));
         if let Some(pem) = &settings.roots {
-            let roots = Certificate::from_pem_bundle(pem).map_err(|error| chain(&error))?;
+            let roots = Certificate::from_pem_bundle(pem).map_err(|error| causes(&error))?;
             if roots.is_empty() {
                 return Err("no certificate in PEM was found".to_owned());
             }
             builder = builder.tls_certs_merge(roots);
         }
-        let client = builder.build().map_err(|error| chain(&error))?;
+        let client = builder.build().map_err(|error| causes(&error))?;
         let (state, _) = watch::channel(KeyState::default());
         Ok(Self { settings, client, state, wanted: Notify::new() })
     }
@@ -277,7 +279,7 @@ impl KeySource {
 
     async fn get(&self, url: Url) -> Result<(HeaderMap, Vec<u8>), String> {
         let request = self.client.get(url.clone()).header(header::ACCEPT, "application/json");
-        let failed = |error: reqwest::Error| format!("{url}: {}", chain(&error.without_url()));
+        let failed = |error: reqwest::Error| format!("{url}: {}", causes(&error.without_url()));
         let mut response = request.send().await.map_err(failed)?;
         if response.status() != http::StatusCode::OK {
             return Err(format!("{url} answers {}", response.status()));
@@ -383,17 +385,6 @@ fn refresh(headers: &HeaderMap) -> Duration {
         }
     }
     age.map_or(USUAL_REFRESH, Duration::from_secs).clamp(SHORTEST_REFRESH, LONGEST_REFRESH)
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use reqwest::{
 use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
 use super::WebhookSettingError;
+use crate::causes::causes;
 
 /// The longest URL, in bytes.
 const MAX_URL: usize = 2048;
@@ -126,22 +127,35 @@ pub(crate) struct CheckedUrl {
     /// True if the settings allow the host, whatever it resolves to. All other names are checked again
     /// when they are resolved.
     pub(crate) is_allowed_host: bool,
+    /// True if the settings allow further ports or addresses of a network that is not public: the duration of
+    /// a failed attempt would tell a caller which of them are open.
+    pub(crate) hides_duration: bool,
 }
 
 /// The reason why a URL is refused. It continues a sentence that begins with the URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UrlRefusal(String);
+pub(crate) struct UrlRefusal {
+    reason: String,
+    /// The key under `[push]` that can allow the URL.
+    pub(crate) setting: Option<&'static str>,
+}
 
 impl fmt::Display for UrlRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.reason)
     }
 }
 
 impl std::error::Error for UrlRefusal {}
 
+/// Refuses a URL that no setting allows.
 fn refused<T>(reason: impl Into<String>) -> Result<T, UrlRefusal> {
-    Err(UrlRefusal(reason.into()))
+    Err(UrlRefusal { reason: reason.into(), setting: None })
+}
+
+/// Refuses a URL that the operator can allow by a setting.
+fn refused_unless<T>(setting: &'static str, reason: impl Into<String>) -> Result<T, UrlRefusal> {
+    Err(UrlRefusal { reason: reason.into(), setting: Some(setting) })
 }
 
 impl UrlGuard {
@@ -193,7 +207,8 @@ impl UrlGuard {
             return refused("must begin with https:// or http://");
         }
         if self.https_only && !is_https {
-            return refused("must begin with https://: the server has `[push] https_only = true`");
+            let reason = "must begin with https://: the server has `[push] https_only = true`";
+            return refused_unless("https_only", reason);
         }
         if text.contains('#') {
             return refused("must not have a fragment (#), which is never sent");
@@ -225,16 +240,18 @@ impl UrlGuard {
         let is_allowed_host = self.hosts.iter().any(|rule| rule.matches(canonical, port));
         let has_own_port = |rule: &HostRule| rule.port.is_some() && rule.matches(canonical, port);
         if !self.hosts.iter().any(has_own_port) && !self.is_allowed_port(port) {
-            return refused(format!(
+            let reason = format!(
                 "has port {port}, which this server does not connect to; its operator can allow it with \
                  `[push] allowed_ports`"
-            ));
+            );
+            return refused_unless("allowed_ports", reason);
         }
         match literal {
             _ if is_allowed_host => {}
             Some(address) => {
                 if !self.is_allowed_address(address) {
-                    return refused(
+                    return refused_unless(
+                        "allowed_hosts",
                         "points to an address that is not public (loopback, private, link-local or \
                          reserved); the operator of this server can allow it with `[push] \
                          allowed_hosts` or `allowed_cidrs`",
@@ -243,7 +260,14 @@ impl UrlGuard {
             }
             None => check_name(canonical)?,
         }
-        Ok(CheckedUrl { url, is_allowed_host })
+        let whole_host = |rule: &HostRule| rule.port.is_none() && rule.matches(canonical, port);
+        let in_network = match literal {
+            Some(address) => self.networks.iter().any(|network| network.contains(&address)),
+            // A name may resolve to an address there.
+            None => !is_allowed_host && !self.networks.is_empty(),
+        };
+        let hides_duration = in_network || self.hosts.iter().any(whole_host);
+        Ok(CheckedUrl { url, is_allowed_host, hides_duration })
     }
 
     /// Looks up the name of a checked URL once and refuses one that resolves to a forbidden address. A name that does
@@ -253,26 +277,23 @@ impl UrlGuard {
         checked: &CheckedUrl,
         resolver: &dyn Resolve,
     ) -> Result<(), UrlRefusal> {
-        let host = checked.url.host_str().unwrap_or_default();
-        if checked.is_allowed_host || literal(host).is_some() {
+        if checked.is_allowed_host {
             return Ok(());
         }
-        let Ok(name) = Name::from_str(host) else { return Ok(()) };
-        let Ok(Ok(found)) = timeout(LOOKUP_TIMEOUT, resolver.resolve(name)).await else {
-            return Ok(());
-        };
+        let Ok(found) = lookup(checked, resolver).await else { return Ok(()) };
         // The address stays out of the answer: callers must not learn about the network of the server.
-        if found.take(MAX_ADDRESSES).all(|address| self.is_allowed_address(address.ip())) {
+        if found.iter().all(|address| self.is_allowed_address(*address)) {
             Ok(())
         } else {
-            refused(
+            refused_unless(
+                "allowed_hosts",
                 "has a host that resolves to an address that is not public; the operator of this server can \
                  allow it with `[push] allowed_hosts` or `allowed_cidrs`",
             )
         }
     }
 
-    fn is_allowed_address(&self, address: IpAddr) -> bool {
+    pub(crate) fn is_allowed_address(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(&address))
             || self.addresses.is_ip_allowed(&address).is_allowed()
     }
@@ -288,6 +309,23 @@ impl UrlGuard {
     }
 }
 
+/// The addresses of a checked URL. The error is for the operator.
+pub(crate) async fn lookup(
+    checked: &CheckedUrl,
+    resolver: &dyn Resolve,
+) -> Result<Vec<IpAddr>, String> {
+    let host = checked.url.host_str().unwrap_or_default();
+    if let Some(address) = literal(host) {
+        return Ok(vec![address]);
+    }
+    let name = Name::from_str(host).map_err(|error| error.to_string())?;
+    match timeout(LOOKUP_TIMEOUT, resolver.resolve(name)).await {
+        Ok(Ok(found)) => Ok(found.take(MAX_ADDRESSES).map(|address| address.ip()).collect()),
+        Ok(Err(error)) => Err(causes(&*error)),
+        Err(_) => Err(format!("no answer within {} s", LOOKUP_TIMEOUT.as_secs())),
+    }
+}
+
 /// Refuses names that cannot be public. An operator may still allow one.
 fn check_name(host: &str) -> Result<(), UrlRefusal> {
     let valid = |label: &str| {
@@ -298,7 +336,8 @@ fn check_name(host: &str) -> Result<(), UrlRefusal> {
         return refused("has no valid host name");
     }
     if !host.contains('.') || LOCAL_NAMES.iter().any(|name| is_below(host, name)) {
-        return refused(
+        return refused_unless(
+            "allowed_hosts",
             "names a host of a local network; the operator of this server can allow it with `[push] \
              allowed_hosts`",
         );
@@ -387,7 +426,7 @@ impl<R: Resolve + ?Sized + 'static> Resolve for CheckedResolver<R> {
                      `allowed_cidrs` can allow it",
                     address.ip()
                 );
-                return Err(UrlRefusal(text).into());
+                return Err(UrlRefusal { reason: text, setting: Some("allowed_hosts") }.into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })

@@ -17,16 +17,16 @@ use herald_protocol::{
     push::{PushAuthentication, PushConfig},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use reqwest::{Client, Response, dns::Resolve, redirect, retry};
-use tokio::time::timeout;
+use reqwest::{Client, RequestBuilder, Response, dns::Resolve, redirect, retry};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
     WebhookConfig, WebhookSettingError,
-    guard::{CheckedResolver, SystemResolver, UrlGuard},
+    guard::{CheckedResolver, CheckedUrl, SystemResolver, UrlGuard},
     sealing::{SecretSealer, SecretsKey, WebhookSecrets},
     signature::DeliverySigner,
 };
-use crate::signing::SigningKey;
+use crate::{causes::causes, signing::SigningKey};
 
 /// The header that marks a delivery. A Herald server refuses a call with it, so that webhooks cannot make servers
 /// call each other in a circle.
@@ -61,7 +61,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600);
 
 /// HTTP client that delivers events to webhooks.
 pub struct HttpSender {
-    resolver: Arc<dyn Resolve>,
+    pub(super) resolver: Arc<dyn Resolve>,
     /// Seals secrets if the settings have no key.
     own_key: SecretsKey,
     state: RwLock<Arc<SenderState>>,
@@ -69,8 +69,8 @@ pub struct HttpSender {
 
 /// The settings in use, and the clients that follow them.
 #[derive(Debug)]
-struct SenderState {
-    guard: Arc<UrlGuard>,
+pub(super) struct SenderState {
+    pub(super) guard: Arc<UrlGuard>,
     signer: DeliverySigner,
     sealer: SecretSealer,
     /// Connects to checked addresses only.
@@ -115,7 +115,7 @@ impl HttpSender {
         self.state().signer.keys().to_vec()
     }
 
-    fn state(&self) -> Arc<SenderState> {
+    pub(super) fn state(&self) -> Arc<SenderState> {
         Arc::clone(&read(&self.state))
     }
 }
@@ -179,18 +179,36 @@ impl SenderState {
         let checked = checked.map_err(|refusal| format!("the URL {refusal}"))?;
         let secrets = self.sealer.open(&delivery.secrets, &delivery.url)?;
         let headers = self.headers(&delivery, &secrets)?;
-        let client = if checked.is_allowed_host { &self.allowed } else { &self.checked };
-        let request = client.post(checked.url).headers(headers).body(delivery.body);
-        let response = match timeout(self.timeout, request.send()).await {
-            Ok(Ok(response)) => response,
-            // Without the URL, whose path or query may contain a secret.
-            Ok(Err(error)) => return Err(causes(&error.without_url())),
-            Err(_) => return Err(format!("no response within {} s", self.timeout.as_secs())),
+        let request = self.client(&checked).post(checked.url).headers(headers).body(delivery.body);
+        let end = Instant::now() + self.timeout;
+        let response = match self.response(request).await {
+            Ok(response) => response,
+            Err(cause) => {
+                if checked.hides_duration {
+                    sleep_until(end).await;
+                }
+                return Err(cause);
+            }
         };
         let result = judge(&response);
         // An error means that the receiver sends its response slowly, which does not change the result.
         let _ = timeout(RESPONSE_TIMEOUT, read_response(response)).await;
         Ok(result)
+    }
+
+    /// The client for a checked URL.
+    pub(super) fn client(&self, checked: &CheckedUrl) -> &Client {
+        if checked.is_allowed_host { &self.allowed } else { &self.checked }
+    }
+
+    /// Sends a request. The error is the cause of a failure without a response.
+    pub(super) async fn response(&self, request: RequestBuilder) -> Result<Response, String> {
+        match timeout(self.timeout, request.send()).await {
+            Ok(Ok(response)) => Ok(response),
+            // Without the URL, whose path or query may contain a secret.
+            Ok(Err(error)) => Err(causes(&error.without_url())),
+            Err(_) => Err(format!("no response within {} s", self.timeout.as_secs())),
+        }
     }
 
     fn headers(&self, delivery: &Delivery, secrets: &WebhookSecrets) -> Result<HeaderMap, String> {
@@ -351,17 +369,6 @@ fn http_date(text: &str) -> Option<Timestamp> {
         return None;
     }
     format!("{year}-{month:02}-{day}T{time}Z").parse().ok()
-}
-
-/// An error with its causes.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod calls;
 mod errors;
 mod frames;
 mod health;
+mod push;
 mod streams;
 
 use herald_protocol::grpc::{

@@ -12,8 +12,9 @@ use herald_protocol::{
     push::{PushAuthentication, PushConfig},
 };
 use herald_server::{
-    Config, HttpSender, SecretsKey, SigningKey, WebhookConfig, webhook::LOOP_HEADER,
+    Config, HttpSender, ReceiverProbe, SecretsKey, SigningKey, WebhookConfig, webhook::LOOP_HEADER,
 };
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::time::timeout;
 
 use crate::{
@@ -335,6 +336,79 @@ async fn fuzz_no_token_scheme_credentials_or_url_adds_a_header() {
         "{TRIES} webhooks: {refused} refused, {sent} of the others delivered, 0 headers injected"
     );
     assert!(refused > TRIES / 4 && sent > 100);
+}
+
+/// A port that is closed, one of another protocol, and one that is silent.
+async fn failing() -> (Receiver, Receiver, Vec<String>) {
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let other = Receiver::start(|_| ReceiverAnswer::Text("220 ready\r\n".to_owned())).await;
+    let silent = Receiver::start(|_| ReceiverAnswer::Silence).await;
+    let urls = vec![format!("http://{closed}/"), other.url("/"), silent.url("/")];
+    (other, silent, urls)
+}
+
+/// Resolver that finds this machine under every name.
+struct OnLoopback;
+
+impl Resolve for OnLoopback {
+    fn resolve(&self, _: Name) -> Resolving {
+        let found: Addrs = Box::new(std::iter::once(([127, 0, 0, 1], 0).into()));
+        Box::pin(std::future::ready(Ok(found)))
+    }
+}
+
+#[tokio::test]
+async fn the_duration_of_a_failure_does_not_tell_open_ports_of_an_allowed_network_from_closed_ones()
+{
+    let (_other, _silent, urls) = failing().await;
+    let whole_host = WebhookConfig {
+        allowed_hosts: vec!["127.0.0.1".to_owned()],
+        allowed_cidrs: Vec::new(),
+        ..config()
+    };
+    for config in [config(), whole_host] {
+        let sender = HttpSender::new(&config).unwrap();
+        for url in &urls {
+            let begun = std::time::Instant::now();
+            let result = deliver(&sender, &webhook(url.clone())).await;
+            assert_eq!((result.outcome, result.status), (AttemptOutcome::Failed, None), "{url}");
+            assert!(begun.elapsed() >= config.timeout, "{url}: {:?}", begun.elapsed());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_probe_says_what_a_delivery_would_meet() {
+    let receiver = Receiver::start(|path| {
+        ReceiverAnswer::status(if path == "/moved" { 302 } else { 405 }, "")
+    })
+    .await;
+    let (_other, _silent, failing) = failing().await;
+    let refused = |url: &'static str| async move {
+        let strict = HttpSender::new(&WebhookConfig::default()).unwrap();
+        let found = strict.probe(url).await;
+        let ReceiverProbe::Refused { setting, .. } = found else { panic!("{url}: {found:?}") };
+        setting
+    };
+    assert_eq!(refused("http://127.0.0.1:9100/").await, Some("allowed_hosts"));
+    assert_eq!(refused("http://localhost/").await, Some("allowed_hosts"));
+    assert_eq!(refused("https://example.com:22/").await, Some("allowed_ports"));
+    assert_eq!(refused("ftp://example.com/").await, None);
+    let named = |name: &str| format!("http://{name}:{}/", receiver.address.port());
+    let strict =
+        HttpSender::with_resolver(&WebhookConfig::default(), Arc::new(OnLoopback)).unwrap();
+    let loopback = receiver.address.ip();
+    let found = strict.probe(&named("hook.example.com")).await;
+    assert_eq!(found, ReceiverProbe::ForbiddenAddress(loopback));
+    let found = sender().probe("https://receiver.invalid/").await;
+    assert!(matches!(found, ReceiverProbe::NoAddress(_)), "{found:?}");
+    assert_eq!(receiver.connections(), 0);
+    assert_eq!(sender().probe(&receiver.url("/moved")).await, ReceiverProbe::Answered(302));
+    assert_eq!(sender().probe(&receiver.url("/")).await, ReceiverProbe::Answered(405));
+    for url in failing {
+        let found = sender().probe(&url).await;
+        assert!(matches!(found, ReceiverProbe::NoResponse(_)), "{url}: {found:?}");
+    }
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ fn new(config: &str, url: &str) -> NewWebhook {
 }
 
 fn any(limit: usize) -> WebhookClaim {
-    WebhookClaim { others: limit, limit, ..WebhookClaim::default() }
+    WebhookClaim { others: limit, others_per_tenant: limit, limit, ..WebhookClaim::default() }
 }
 
 async fn claim(store: &dyn Store, me: MemberId, limit: usize) -> Vec<ClaimedWebhook> {
@@ -185,6 +185,13 @@ pub(super) async fn a_failed_webhook_waits_for_its_time(store: Arc<dyn Store>) {
     assert!(claim(&*store, LIVING, 1).await.is_empty(), "it is not due");
     let due = store.claim_webhooks(LIVING, any(1), at).await.unwrap();
     assert_eq!((due[0].webhook.failures, due[0].webhook.cursor), (1, 3));
+    assert!(record(&*store, LIVING, id, 3, None, NextDelivery::Wait(at)).await);
+    let due = store.claim_webhooks(LIVING, any(1), at).await.unwrap();
+    assert_eq!(
+        (due[0].webhook.failures, due[0].webhook.attempts),
+        (1, 1),
+        "no attempt, no failure"
+    );
     assert!(record(&*store, LIVING, id, 4, Some(attempt(4, true)), NextDelivery::Release(4)).await);
     assert_eq!(store.find_webhook(id).await.unwrap().unwrap().failures, 0);
 }
@@ -241,6 +248,15 @@ pub(super) async fn receivers_take_turns(store: Arc<dyn Store>) {
     query.others = 1;
     let third = store.claim_webhooks(LIVING, query, late()).await.unwrap();
     assert_eq!(receivers(&third), ["http://a"], "the others share one place");
+    let mut query = any(10);
+    query.others = 0;
+    query.after = "acme http://b".to_owned();
+    let proven = ["acme http://a", "acme http://b", "acme http://c", "acme http://d"];
+    query.proven = Arc::new(HashSet::from(proven.map(str::to_owned)));
+    query.per_proven = 1;
+    query.called.insert("acme http://b".to_owned(), 0);
+    let fourth = store.claim_webhooks(LIVING, query, late()).await.unwrap();
+    assert_eq!(receivers(&fourth), ["http://c", "http://a"], "those that answer have places");
 }
 
 pub(super) async fn webhooks_of_a_dead_member_are_ready(store: Arc<dyn Store>) {

@@ -1,6 +1,8 @@
 //! Growth test: the cost of each operation does not depend on the size of the store. It counts
 //! steps of the SQLite virtual machine, not time.
 
+use std::{collections::HashSet, sync::Arc};
+
 use bytes::Bytes;
 use herald_protocol::{AgentName, Dialect, TaskState, Timestamp};
 use rusqlite::{StatementStatus, params};
@@ -108,6 +110,8 @@ impl Counted {
             conn.execute(&format!("{NUMBERS} {AUDIT}"), [tasks]).unwrap();
             conn.execute(&format!("{NUMBERS} {WEBHOOKS}"), [tasks]).unwrap();
             conn.execute("UPDATE tasks SET webhooks = 1", []).unwrap();
+            // One that cannot be read, which the first claim parks.
+            conn.execute("UPDATE webhooks SET dialect = 99, state = 1 WHERE row = 1", []).unwrap();
             conn.execute_batch(
                 "INSERT INTO dedup (key, position) SELECT key, position FROM events
                  WHERE key IS NOT NULL;
@@ -257,7 +261,8 @@ async fn webhooks(counted: &mut Counted, tasks: i64) {
     assert_eq!(counted.store.webhooks_of(&task, None, 9).await.unwrap().len(), 2);
     counted.note("the webhooks of a task");
     let now = Timestamp::from_millis(4_102_444_800_000);
-    let claim = || WebhookClaim { others: 9, limit: 9, ..WebhookClaim::default() };
+    let claim =
+        || WebhookClaim { others: 9, others_per_tenant: 9, limit: 9, ..WebhookClaim::default() };
     assert_eq!(counted.store.claim_webhooks(LIVING, claim(), now).await.unwrap().len(), 1);
     counted.note("a claimed webhook");
     let attempt = DeliveryAttempt {
@@ -619,6 +624,46 @@ async fn taking_turns(owners: i64) -> Counted {
 #[tokio::test]
 async fn costs_of_the_next_task_do_not_grow_with_the_number_of_owners() {
     compare(&taking_turns(100).await, &taking_turns(10_000).await);
+}
+
+/// Claims, while this many receivers that have not answered yet have webhooks that are ready.
+async fn hanging(receivers: i64) -> Counted {
+    let mut counted = Counted::new(receivers, 3 * receivers, |conn| {
+        let tasks = format!("{NUMBERS} {TASKS}");
+        conn.execute(&tasks, params![receivers, DEAD.blob()]).unwrap();
+        conn.execute(&format!("{NUMBERS} {EVENTS}"), [3 * receivers]).unwrap();
+        conn.execute(&format!("{NUMBERS} {WEBHOOKS}"), [receivers]).unwrap();
+        conn.execute("UPDATE webhooks SET state = 1", []).unwrap();
+        conn.execute("UPDATE webhooks SET receiver = 'acme https://fine' WHERE row = 9", [])
+            .unwrap();
+    });
+    counted.store.join(LIVING, MemberKind::Node, "node").await.unwrap();
+    counted.note("a member that joins");
+    let now = Timestamp::from_millis(4_102_444_800_000);
+    let proven = Arc::new(HashSet::from(["acme https://fine".to_owned()]));
+    for (others, per_tenant, claimed) in [(0, 5, 1), (5, 0, 1), (5, 2, 2)] {
+        let claim = WebhookClaim {
+            proven: Arc::clone(&proven),
+            per_proven: 8,
+            others,
+            others_per_tenant: per_tenant,
+            limit: 100,
+            ..WebhookClaim::default()
+        };
+        let found = counted.store.claim_webhooks(LIVING, claim, now).await.unwrap();
+        assert_eq!(found.len(), claimed, "{others} {per_tenant}");
+        counted.note("a claim while others hang");
+        if others == 0 {
+            counted.store.restart_webhook(found[0].webhook.id, None).await.unwrap();
+            counted.note("a restarted webhook");
+        }
+    }
+    counted
+}
+
+#[tokio::test]
+async fn costs_of_a_claim_do_not_grow_with_the_number_of_receivers_that_hang() {
+    compare(&hanging(100).await, &hanging(10_000).await);
 }
 
 #[tokio::test]

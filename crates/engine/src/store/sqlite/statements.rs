@@ -442,6 +442,7 @@ statements! {
     READY_OF_RECEIVER =
         "SELECT row FROM webhooks INDEXED BY webhooks_ready \
          WHERE state = 1 AND holder IS NULL AND receiver = ?1 ORDER BY due LIMIT ?2";
+    PARK_WEBHOOK = "UPDATE webhooks SET state = 3 WHERE row = ?1";
     HOLD_WEBHOOK = "UPDATE webhooks SET holder = ?2 WHERE row = ?1";
     FIND_HELD_WEBHOOK =
         "SELECT row, task, failures FROM webhooks WHERE id = ?1 AND holder = ?2";

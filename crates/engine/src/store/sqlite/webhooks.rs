@@ -1,5 +1,7 @@
 //! Webhooks: registrations, claims, cursors and attempts as jobs of the writer; reads.
 
+use std::collections::{HashMap, HashSet};
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use herald_protocol::{Dialect, PushConfigId, Seq, TaskId, TenantId, Timestamp};
@@ -212,11 +214,11 @@ impl Work for ClaimWebhooks {
         batch.prepared.run(sql::WAKE_WEBHOOKS, params![self.now.as_millis(), WOKEN])?;
         let Self { me, claim, .. } = self;
         let mut claimed = Vec::new();
-        let mut others = claim.others;
+        let mut walk = Walk::new(claim);
         // From the last receiver on, and then from the first one to it.
         for (from, to) in [(claim.after.as_str(), None), ("", Some(claim.after.as_str()))] {
             let mut at = from.to_owned();
-            while claimed.len() < claim.limit {
+            while claimed.len() < claim.limit && !walk.is_over() {
                 let next =
                     first(batch.conn, sql::NEXT_RECEIVER, [&at], |row| row.get::<_, String>(0))?;
                 let Some(receiver) = next else { break };
@@ -224,22 +226,90 @@ impl Work for ClaimWebhooks {
                     break;
                 }
                 at = receiver;
-                let most = match claim.called.get(&at) {
-                    Some(most) => *most,
-                    None if claim.proven.contains(&at) => claim.per_proven,
-                    None if others > 0 => {
-                        others -= 1;
-                        1
+                let most = match walk.places(&at) {
+                    Some(most) => most.min(claim.limit - claimed.len()),
+                    None => {
+                        at = end_of_tenant(&at);
+                        continue;
                     }
-                    None => 0,
                 };
-                let most = most.min(claim.limit - claimed.len());
                 if most > 0 {
                     batch.claim_of_receiver(*me, &at, most, &mut claimed)?;
                 }
             }
         }
+        for (receiver, most) in walk.rest() {
+            let most = most.min(claim.limit - claimed.len());
+            if most > 0 {
+                batch.claim_of_receiver(*me, &receiver, most, &mut claimed)?;
+            }
+        }
         Ok(Ok(claimed))
+    }
+}
+
+/// The places of receivers during a claim. Receivers that have not answered yet can be any number, so the
+/// claim does not look at more of them than have a place.
+#[derive(Debug)]
+struct Walk<'a> {
+    claim: &'a WebhookClaim,
+    /// The places that are left for receivers that have not answered yet.
+    others: usize,
+    /// The number of those that each tenant has.
+    others_of: HashMap<String, usize>,
+    /// Receivers that answer and were found.
+    found: HashSet<String>,
+    /// True if receivers were left out because those that have not answered yet have no place.
+    is_cut: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn new(claim: &'a WebhookClaim) -> Self {
+        let (others, others_of) = (claim.others, claim.others_of.clone());
+        Self { claim, others, others_of, found: HashSet::new(), is_cut: false }
+    }
+
+    /// True if no receiver that has not answered yet has a place.
+    fn is_over(&self) -> bool {
+        self.is_cut && self.others == 0
+    }
+
+    /// The number of webhooks of this receiver to claim; `None` if its tenant has no place for receivers that
+    /// have not answered yet.
+    fn places(&mut self, receiver: &str) -> Option<usize> {
+        if let Some(left) = self.claim.called.get(receiver) {
+            self.found.insert(receiver.to_owned());
+            return Some(*left);
+        }
+        if self.claim.proven.contains(receiver) {
+            self.found.insert(receiver.to_owned());
+            return Some(self.claim.per_proven);
+        }
+        let of_tenant = self.others_of.entry(tenant(receiver).to_owned()).or_default();
+        if self.others == 0 || *of_tenant >= self.claim.others_per_tenant {
+            self.is_cut = true;
+            return None;
+        }
+        *of_tenant += 1;
+        self.others -= 1;
+        Some(1)
+    }
+
+    /// The receivers that answer and were left out, from the last receiver on, with their places.
+    fn rest(self) -> Vec<(String, usize)> {
+        if !self.is_cut {
+            return Vec::new();
+        }
+        let Self { claim, found, .. } = self;
+        let left = claim.proven.iter().filter(|receiver| !found.contains(*receiver));
+        let mut left: Vec<_> = left
+            .map(|receiver| {
+                let places = claim.called.get(receiver).copied().unwrap_or(claim.per_proven);
+                (receiver.clone(), places)
+            })
+            .collect();
+        left.sort_unstable_by(|(a, _), (b, _)| (*a <= claim.after, a).cmp(&(*b <= claim.after, b)));
+        left
     }
 }
 
@@ -255,8 +325,11 @@ impl Work for RecordProgress {
         let Some((row, task, failures)) = found else { return Ok(Ok(false)) };
         let WebhookProgress { cursor, attempt, next } = &**progress;
         let now = batch.clock.now().as_millis();
-        let failed = attempt.as_ref().is_some_and(|attempt| !attempt.delivered);
-        let failures = if failed { failures + 1 } else { 0 };
+        let failures = match (attempt, next) {
+            (Some(attempt), _) if !attempt.delivered => failures + 1,
+            (None, NextDelivery::Wait(_)) => failures,
+            (Some(_), _) | (None, _) => 0,
+        };
         let (state, due, holder) = match next {
             NextDelivery::Keep => (WebhookState::Ready, now, Some(me.blob())),
             NextDelivery::Release(seen) => {
@@ -454,11 +527,14 @@ impl Batch<'_> {
             ready.push(row.get::<_, i64>(0)?);
         }
         for row in ready {
-            self.prepared.run(sql::HOLD_WEBHOOK, params![row, me.blob()])?;
             let webhook = first_webhook(self.conn, sql::LOAD_WEBHOOK, &row);
-            if let Some(webhook) = readable(row, webhook)?.flatten() {
-                claimed.push(ClaimedWebhook { webhook, receiver: receiver.to_owned() });
-            }
+            let Some(webhook) = readable(row, webhook)?.flatten() else {
+                // Otherwise it would be found again and again, before others of its receiver.
+                self.prepared.run(sql::PARK_WEBHOOK, [row])?;
+                continue;
+            };
+            self.prepared.run(sql::HOLD_WEBHOOK, params![row, me.blob()])?;
+            claimed.push(ClaimedWebhook { webhook, receiver: receiver.to_owned() });
         }
         Ok(())
     }
@@ -553,7 +629,7 @@ fn list_webhooks(conn: &Connection, query: &WebhookQuery) -> Result<WebhookPage,
         if page.webhooks.len() == query.limit {
             return Ok(page);
         }
-        let webhook = first_webhook(&conn, sql::LOAD_WEBHOOK, row)?;
+        let webhook = readable(*row, first_webhook(&conn, sql::LOAD_WEBHOOK, row))?.flatten();
         let state = |webhook: &Webhook| query.state.is_none_or(|state| webhook.state == state);
         page.webhooks.extend(webhook.filter(state));
         page.next = Some(*row);
@@ -604,6 +680,17 @@ fn read(row: &Row<'_>) -> Result<Webhook, Fault> {
         due: Timestamp::from_millis(row.get(14)?),
         attempts: uint(row.get(15)?),
     })
+}
+
+/// The tenant of a stored receiver.
+fn tenant(receiver: &str) -> &str {
+    receiver.rsplit_once(' ').map_or("", |(tenant, _)| tenant)
+}
+
+/// A text after all receivers of the tenant of this one, and before those of the next.
+fn end_of_tenant(receiver: &str) -> String {
+    // Every URL begins with http.
+    format!("{} i", tenant(receiver))
 }
 
 /// Scheme, host and port of a URL, in lower case.

@@ -147,6 +147,7 @@ fn public_urls_are_allowed() {
     }
 }
 
+// proves: PUSH-018
 #[test]
 fn the_refusal_names_the_setting_that_allows_the_url() {
     let guard = guard(&[], &[]);
