@@ -11,13 +11,14 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    agents::{registry::Registry, runtime::AgentRuntime},
+    agents::{profile::Unavailable, registry::Registry, runtime::AgentRuntime},
     audit::ActBuffer,
     budget::{MemoryBudget, Quota, Reservation},
     cache::{CachedTask, TaskCache},
     caller::{AgentRoute, Caller},
     clock::Clock,
     codec,
+    directory::Directory,
     fault::{ambiguous, internal, refuse},
     keys::KeyUses,
     membership::Membership,
@@ -74,6 +75,8 @@ pub(crate) struct Core {
     pub(crate) key_uses: KeyUses,
     /// Webhooks of the tasks.
     pub(crate) webhooks: Webhooks,
+    /// Workers and remote agents.
+    pub(crate) directory: Directory,
     /// Notified when an API key may have changed.
     pub(crate) key_changes: watch::Sender<()>,
     /// Signs page tokens.
@@ -83,6 +86,12 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The time since which a worker must have been seen to be listed.
+    pub(crate) fn alive_since(&self) -> Timestamp {
+        let age = i64::try_from(self.settings.discovery.max_age.as_millis()).unwrap_or(i64::MAX);
+        Timestamp::from_millis(self.now().as_millis().saturating_sub(age))
     }
 
     /// Tells the observer of a step, if there is one.
@@ -293,9 +302,24 @@ impl Core {
         })
     }
 
+    /// Refuses a message for a role that nobody serves now, if the role wants that.
+    pub(crate) fn check_available(&self, runtime: &AgentRuntime) -> Result<(), Error> {
+        let profile = &runtime.profile;
+        match profile.unavailable {
+            Unavailable::Queue => return Ok(()),
+            Unavailable::Refuse => {}
+        }
+        let is_role = self.directory.role(&profile.name).is_some();
+        if !is_role || self.directory.serves(&profile.name, self.alive_since()) {
+            return Ok(());
+        }
+        let text = format!("no worker serves the agent {} now; try again later", profile.name);
+        Err(Error::new(ErrorKind::AgentUnavailable, text).with("agent", &profile.name))
+    }
+
     /// Refuses a stream of an agent that does not support it.
     pub(crate) fn check_streaming(&self, agent: &AgentName) -> Result<(), Error> {
-        if self.registry.get(agent).is_none_or(|runtime| runtime.profile.streaming) {
+        if self.registry.get(agent).is_none_or(|runtime| runtime.described().streaming) {
             return Ok(());
         }
         let text = "streaming is not supported by this agent";

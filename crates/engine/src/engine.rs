@@ -17,6 +17,7 @@ use crate::{
     caller::{AgentRoute, Caller},
     changes,
     core::Core,
+    directory::Listed,
     fault::{refuse, shutting_down},
     heartbeat,
     janitor::Janitor,
@@ -28,9 +29,8 @@ use crate::{
         subscribe,
     },
     read::feed::Feed,
-    store::{
-        ApiKey, ApiKeyId, ApiKeyQuery, AuditSubject, Owner, Position, Scope, StoreError, Usage,
-    },
+    roles,
+    store::{ApiKey, ApiKeyId, ApiKeyQuery, AuditSubject, Owner, Position, Scope, Usage},
     turns::{
         dispatcher::Dispatcher,
         recovery::{self, QueuedTasks},
@@ -147,7 +147,7 @@ impl Engine {
                     None => core.registry.default_agent(),
                 };
                 caller.require_agent(&runtime.profile.name)?;
-                runtime.profile.for_caller(caller).map(Box::new).map(Reply::ExtendedCard)
+                runtime.described().for_caller(caller).map(Box::new).map(Reply::ExtendedCard)
             }
         }
     }
@@ -174,14 +174,14 @@ impl Engine {
     /// The profiles of the agents, in the order of their names.
     pub fn profiles(&self) -> Vec<Arc<Profile>> {
         let agents = self.core.registry.snapshot();
-        agents.sorted().into_iter().map(|runtime| Arc::clone(&runtime.profile)).collect()
+        agents.sorted().into_iter().map(|runtime| runtime.described()).collect()
     }
 
     /// One agent's profile; `None` names the default agent.
     pub fn profile(&self, name: Option<&AgentName>) -> Option<Arc<Profile>> {
         match name {
-            Some(name) => self.core.registry.get(name).map(|runtime| Arc::clone(&runtime.profile)),
-            None => Some(Arc::clone(&self.core.registry.default_agent().profile)),
+            Some(name) => self.core.registry.get(name).map(|runtime| runtime.described()),
+            None => Some(self.core.registry.default_agent().described()),
         }
     }
 
@@ -190,7 +190,7 @@ impl Engine {
     pub fn register(&self, profile: Profile, agent: Arc<dyn Agent>) -> Result<(), RegistryError> {
         let runtime = self.core.registry.register(profile, agent)?;
         Dispatcher::spawn(&self.core, runtime);
-        self.announce();
+        self.core.announce_served();
         Ok(())
     }
 
@@ -198,19 +198,71 @@ impl Engine {
     /// its queued tasks are treated as `queued` says.
     pub async fn remove(&self, name: &AgentName, queued: QueuedTasks) -> Result<(), RegistryError> {
         self.core.registry.remove(name)?;
-        self.announce();
+        self.core.announce_served();
         recovery::treat_queued(&self.core, name, queued).await;
         Ok(())
     }
 
-    /// Tells the store which agents are served here.
-    fn announce(&self) {
-        let core = Arc::clone(&self.core);
-        self.core.work.spawn(async move {
-            let is_unavailable = |error: &_| matches!(error, StoreError::Unavailable(_));
-            // A member that died joins again, and tells the store then.
-            let _ = core.retry_while_unavailable(|| core.update_served(), is_unavailable).await;
-        });
+    /// Declares a role: an agent whose turns run on workers. It is there also while it has no worker.
+    pub fn declare_role(&self, profile: Profile) -> Result<(), RegistryError> {
+        roles::declare(&self.core, profile, true)?;
+        self.core.announce_served();
+        Ok(())
+    }
+
+    /// True if workers serve the agent.
+    pub fn is_role(&self, name: &AgentName) -> bool {
+        self.core.directory.role(name).is_some()
+    }
+
+    /// True if the agent is there for messages now: a role has a living worker.
+    pub fn is_available(&self, name: &AgentName) -> bool {
+        !self.is_role(name) || self.core.directory.serves(name, self.core.alive_since())
+    }
+
+    /// The remote agents that are registered, for the host, which makes the agents that forward to them.
+    pub fn remote_agents(&self) -> Vec<Listed> {
+        let mut all = self.core.directory.all(self.core.alive_since());
+        all.retain(|one| one.registration.card.is_some());
+        all
+    }
+
+    /// Serves a remote agent that is registered, in place of an earlier version of it.
+    pub fn serve_remote(
+        &self,
+        name: &AgentName,
+        agent: (Profile, Arc<dyn Agent>),
+    ) -> Result<(), RegistryError> {
+        self.core.serve_remote(name, agent)?;
+        self.core.announce_served();
+        Ok(())
+    }
+
+    /// Ends the endpoints of remote agents that another node removed.
+    pub fn end_removed_remotes(&self) {
+        for name in self.core.directory.removed_remotes() {
+            // The error says that it is gone already.
+            let _ = self.core.registry.remove(&name);
+            self.core.announce_served();
+        }
+    }
+
+    /// Records that a remote agent was found with its pinned card (`None`), or with another card, which is not
+    /// followed.
+    pub async fn record_card(&self, name: &str, changed_to: Option<String>) -> Result<(), Error> {
+        let core = &self.core;
+        let found = core.directory.find(name, core.alive_since());
+        let Some(card) = found.and_then(|one| one.registration.card.clone()) else { return Ok(()) };
+        if card.changed_to != changed_to {
+            let recorded = core.store.record_card_change(name, changed_to.clone()).await;
+            recorded.map_err(refuse)?;
+            core.directory.change_card(name, changed_to.clone());
+            if changed_to.is_some() {
+                core.directory.changed_cards.count();
+            }
+        }
+        core.directory.see(name, core.now(), core.alive_since());
+        Ok(())
     }
 
     /// Checks that a call would be served now.
@@ -284,6 +336,10 @@ impl Engine {
         let _ = self.core.member().await;
         // A start on a damaged queue fails here, instead of leaving tasks that nobody ever claims.
         self.core.store.agents_unserved().await.map_err(refuse)?;
+        self.core.directory.load(&*self.core.store, self.core.now()).await.map_err(refuse)?;
+        if roles::reconcile(&self.core) {
+            self.core.announce_served();
+        }
         for runtime in self.core.registry.snapshot().iter() {
             Dispatcher::spawn(&self.core, Arc::clone(runtime));
         }
@@ -329,6 +385,7 @@ impl Engine {
         // The store has logged its error.
         let _ = core.acts.flush(&*core.store).await;
         let _ = core.key_uses.flush(&*core.store).await;
+        let _ = core.directory.flush(&*core.store).await;
         core.left.cancel();
         core.leave().await;
     }

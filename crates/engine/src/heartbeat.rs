@@ -65,6 +65,16 @@ impl Core {
         self.store.serve(me, &self.served()).await
     }
 
+    /// Tells the store which agents this engine serves now, in a task of its own.
+    pub(crate) fn announce_served(self: &Arc<Self>) {
+        let core = Arc::clone(self);
+        self.work.spawn(async move {
+            let is_unavailable = |error: &_| matches!(error, StoreError::Unavailable(_));
+            // A member that died joins again, and tells the store then.
+            let _ = core.retry_while_unavailable(|| core.update_served(), is_unavailable).await;
+        });
+    }
+
     /// Sends a heartbeat, and declares members dead whose lease has expired.
     pub(crate) async fn heartbeat(&self) -> Result<Beat, StoreError> {
         let me = self.member().await?;

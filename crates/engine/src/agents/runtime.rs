@@ -3,11 +3,12 @@
 use std::{
     collections::HashSet,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use herald_protocol::locks::{read, write};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +23,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct AgentRuntime {
     pub(crate) profile: Arc<Profile>,
+    /// The profile for cards and for the checks of messages. That of a role follows its workers.
+    described: RwLock<Arc<Profile>>,
     pub(crate) agent: Arc<dyn Agent>,
     /// Permits of turns that work.
     running: Arc<Semaphore>,
@@ -91,8 +94,10 @@ impl AgentRuntime {
     pub(crate) fn new(profile: Profile, agent: Arc<dyn Agent>) -> Self {
         let running = profile.concurrency.clamp(1, Semaphore::MAX_PERMITS);
         let paused = profile.max_waiting.min(Semaphore::MAX_PERMITS);
+        let profile = Arc::new(profile);
         Self {
-            profile: Arc::new(profile),
+            described: RwLock::new(Arc::clone(&profile)),
+            profile,
             agent,
             running: Arc::new(Semaphore::new(running)),
             paused: Arc::new(Semaphore::new(paused)),
@@ -102,6 +107,16 @@ impl AgentRuntime {
             metrics: AgentMetrics::default(),
             quarantined: Mutex::default(),
         }
+    }
+
+    /// The profile for cards and for the checks of messages.
+    pub(crate) fn described(&self) -> Arc<Profile> {
+        Arc::clone(&read(&self.described))
+    }
+
+    /// Replaces the profile for cards and for the checks of messages.
+    pub(crate) fn describe(&self, profile: Profile) {
+        *write(&self.described) = Arc::new(profile);
     }
 
     /// Takes a permit for a turn, if one is free.
