@@ -30,6 +30,7 @@ use crate::{
     },
     read::feed::Feed,
     roles,
+    settings::Settings,
     store::{ApiKey, ApiKeyId, ApiKeyQuery, AuditSubject, Owner, Position, Scope, Usage},
     turns::{
         dispatcher::Dispatcher,
@@ -299,6 +300,11 @@ impl Engine {
         let query = ApiKeyQuery { tenant: None, after: None, limit: 1 };
         let keys = self.core.store.list_keys(query).await.map_err(refuse)?;
         Ok(!keys.is_empty())
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.core.settings
     }
 
     /// The time now, by the clock of the engine.

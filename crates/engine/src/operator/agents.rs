@@ -130,11 +130,16 @@ impl Operator<'_> {
         Ok(registration)
     }
 
+    /// Checks that the caller may register agents. Needs `register`.
+    pub fn check_may_register(&self) -> Result<(), Error> {
+        self.caller.require(Scopes::REGISTER, "registering agents")
+    }
+
     /// Checks that the caller may register a remote agent under this role, before its card is fetched. Needs
     /// `register`.
     pub fn check_remote(&self, role: &str) -> Result<AgentName, Error> {
         let role = name::check_role(role)?;
-        self.caller.require(Scopes::REGISTER, "registering agents")?;
+        self.check_may_register()?;
         self.caller.require_agent(&role)?;
         self.check_remote_role(&role)?;
         Ok(role)

@@ -372,6 +372,7 @@ fn downgrade(conn: &Connection, version: usize) {
          CREATE INDEX tasks_active ON tasks (agent, holder, created) WHERE phase = 1",
         "DROP TABLE webhooks; DROP TABLE webhook_attempts; DROP TABLE webhook_counts;
          ALTER TABLE tasks DROP COLUMN webhooks",
+        "DROP TABLE registrations; DROP INDEX tasks_queued",
     ];
     for step in undo.iter().skip(version - 1).rev() {
         conn.execute_batch(step).unwrap();
