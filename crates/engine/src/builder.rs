@@ -13,6 +13,7 @@ use crate::{
     agents::{
         profile::{Agent, Profile},
         registry::{Registry, RegistryError},
+        runtime::Runner,
     },
     audit::ActBuffer,
     budget::{MemoryBudget, Payer, Quota},
@@ -26,6 +27,7 @@ use crate::{
     settings::Settings,
     store::Store,
     webhooks::{sender::WebhookSender, shared::Webhooks},
+    workers::role::RoleSettings,
 };
 
 /// The number of callers that must exhaust their quotas before the budget of requests is exhausted.
@@ -35,7 +37,7 @@ const SENDERS: usize = 4;
 #[derive(Debug)]
 pub struct EngineBuilder {
     store: Arc<dyn Store>,
-    agents: Vec<(Profile, Arc<dyn Agent>)>,
+    agents: Vec<(Profile, Runner)>,
     default: Option<AgentName>,
     settings: Settings,
     clock: Clock,
@@ -48,14 +50,22 @@ impl EngineBuilder {
     /// another.
     #[must_use]
     pub fn agent(mut self, profile: Profile, agent: impl Agent) -> Self {
-        self.agents.push((profile, Arc::new(agent)));
+        self.agents.push((profile, Runner::Agent(Arc::new(agent))));
         self
     }
 
     /// Adds an agent that is already in an `Arc`.
     #[must_use]
     pub fn shared_agent(mut self, profile: Profile, agent: Arc<dyn Agent>) -> Self {
-        self.agents.push((profile, agent));
+        self.agents.push((profile, Runner::Agent(agent)));
+        self
+    }
+
+    /// Adds a role: an agent whose turns run on workers elsewhere, which join with
+    /// [`Workers::join`](crate::Workers::join).
+    #[must_use]
+    pub fn role(mut self, profile: Profile, settings: RoleSettings) -> Self {
+        self.agents.push((profile, Runner::Workers(settings)));
         self
     }
 

@@ -11,6 +11,7 @@ use crate::{
     agents::{
         profile::{Agent, Profile},
         registry::RegistryError,
+        runtime::Runner,
     },
     audit::Act,
     budget::{MemoryBudget, Reservation},
@@ -28,14 +29,13 @@ use crate::{
         subscribe,
     },
     read::feed::Feed,
-    store::{
-        ApiKey, ApiKeyId, ApiKeyQuery, AuditSubject, Owner, Position, Scope, StoreError, Usage,
-    },
+    store::{ApiKey, ApiKeyId, ApiKeyQuery, AuditSubject, Owner, Position, Scope, Usage},
     turns::{
         dispatcher::Dispatcher,
         recovery::{self, QueuedTasks},
     },
     webhooks::deliverer::Deliverer,
+    workers::Workers,
 };
 
 /// A cheap handle; clones share one engine.
@@ -188,7 +188,7 @@ impl Engine {
     /// Registers an agent at run time. Its endpoints answer from now on, and its waiting tasks, if an
     /// agent of this name had any, begin.
     pub fn register(&self, profile: Profile, agent: Arc<dyn Agent>) -> Result<(), RegistryError> {
-        let runtime = self.core.registry.register(profile, agent)?;
+        let runtime = self.core.registry.register(profile, Runner::Agent(agent))?;
         Dispatcher::spawn(&self.core, runtime);
         self.announce();
         Ok(())
@@ -205,12 +205,12 @@ impl Engine {
 
     /// Tells the store which agents are served here.
     fn announce(&self) {
-        let core = Arc::clone(&self.core);
-        self.core.work.spawn(async move {
-            let is_unavailable = |error: &_| matches!(error, StoreError::Unavailable(_));
-            // A member that died joins again, and tells the store then.
-            let _ = core.retry_while_unavailable(|| core.update_served(), is_unavailable).await;
-        });
+        heartbeat::announce(&self.core);
+    }
+
+    /// The roles and their workers.
+    pub fn workers(&self) -> Workers<'_> {
+        Workers { core: &self.core }
     }
 
     /// Checks that a call would be served now.

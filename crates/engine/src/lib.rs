@@ -36,6 +36,7 @@ pub mod trace;
 mod turns;
 mod wakers;
 pub mod webhooks;
+pub mod workers;
 
 pub use agents::{
     error::AgentError,
@@ -69,5 +70,6 @@ pub use read::{
 pub use settings::{Settings, WebhookSettings};
 pub use turns::{
     recovery::QueuedTasks,
-    turn::{self, Stop, Turn},
+    turn::{self, Stop, StopReason, Turn},
 };
+pub use workers::{RoleSettings, Workers};
