@@ -271,7 +271,7 @@ pub struct LogEntryView {
 /// The cause of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CauseView {
-    /// `caller`, `agent`, `engine` or `operator`.
+    /// `caller`, `agent`, `worker`, `engine` or `operator`.
     pub actor: String,
     /// The principal of an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]

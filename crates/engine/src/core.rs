@@ -11,7 +11,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    agents::{profile::Unavailable, registry::Registry, runtime::AgentRuntime},
+    agents::{registry::Registry, runtime::AgentRuntime},
     audit::ActBuffer,
     budget::{MemoryBudget, Quota, Reservation},
     cache::{CachedTask, TaskCache},
@@ -302,24 +302,9 @@ impl Core {
         })
     }
 
-    /// Refuses a message for a role that nobody serves now, if the role wants that.
-    pub(crate) fn check_available(&self, runtime: &AgentRuntime) -> Result<(), Error> {
-        let profile = &runtime.profile;
-        match profile.unavailable {
-            Unavailable::Queue => return Ok(()),
-            Unavailable::Refuse => {}
-        }
-        let is_role = self.directory.role(&profile.name).is_some();
-        if !is_role || self.directory.serves(&profile.name, self.alive_since()) {
-            return Ok(());
-        }
-        let text = format!("no worker serves the agent {} now; try again later", profile.name);
-        Err(Error::new(ErrorKind::AgentUnavailable, text).with("agent", &profile.name))
-    }
-
     /// Refuses a stream of an agent that does not support it.
     pub(crate) fn check_streaming(&self, agent: &AgentName) -> Result<(), Error> {
-        if self.registry.get(agent).is_none_or(|runtime| runtime.described().streaming) {
+        if self.registry.get(agent).is_none_or(|runtime| runtime.profile.streaming) {
             return Ok(());
         }
         let text = "streaming is not supported by this agent";

@@ -118,13 +118,6 @@ impl Directory {
         found
     }
 
-    /// True if the role has a living registration.
-    pub(crate) fn serves(&self, role: &AgentName, alive_since: Timestamp) -> bool {
-        let index = read(&self.index);
-        let mut names = index.by_role.get(role).into_iter().flatten();
-        names.any(|name| index.by_name.get(name).is_some_and(|one| one.is_alive(alive_since)))
-    }
-
     /// The number of registrations, including those that nobody has found to be stale yet.
     pub(crate) fn len(&self) -> usize {
         read(&self.index).by_name.len()
@@ -312,7 +305,7 @@ mod tests {
         // Whoever finds a stale one removes it, from both indexes.
         assert_eq!(directory.len(), 2);
         assert!(!directory.see("a:h:1", at(60), at(0)), "a removed worker has to register again");
-        assert!(!directory.serves(&"a".into(), at(51)));
+        assert!(directory.of_role(&"a".into(), at(51)).is_empty());
         assert_eq!(names(directory.all(at(55))), ["b:h:1"]);
         assert!(directory.find("a:h:2", at(0)).is_none());
         assert!(read(&directory.index).by_role.keys().eq([&AgentName::from("b")]));

@@ -11,6 +11,7 @@ use crate::{
     agents::{
         profile::{Agent, Profile},
         registry::RegistryError,
+        runtime::Runner,
     },
     audit::Act,
     budget::{MemoryBudget, Reservation},
@@ -37,6 +38,7 @@ use crate::{
         recovery::{self, QueuedTasks},
     },
     webhooks::deliverer::Deliverer,
+    workers::Workers,
 };
 
 /// A cheap handle; clones share one engine.
@@ -148,7 +150,7 @@ impl Engine {
                     None => core.registry.default_agent(),
                 };
                 caller.require_agent(&runtime.profile.name)?;
-                runtime.described().for_caller(caller).map(Box::new).map(Reply::ExtendedCard)
+                runtime.profile.for_caller(caller).map(Box::new).map(Reply::ExtendedCard)
             }
         }
     }
@@ -175,23 +177,23 @@ impl Engine {
     /// The profiles of the agents, in the order of their names.
     pub fn profiles(&self) -> Vec<Arc<Profile>> {
         let agents = self.core.registry.snapshot();
-        agents.sorted().into_iter().map(|runtime| runtime.described()).collect()
+        agents.sorted().into_iter().map(|runtime| Arc::clone(&runtime.profile)).collect()
     }
 
     /// One agent's profile; `None` names the default agent.
     pub fn profile(&self, name: Option<&AgentName>) -> Option<Arc<Profile>> {
         match name {
-            Some(name) => self.core.registry.get(name).map(|runtime| runtime.described()),
-            None => Some(self.core.registry.default_agent().described()),
+            Some(name) => self.core.registry.get(name).map(|runtime| Arc::clone(&runtime.profile)),
+            None => Some(Arc::clone(&self.core.registry.default_agent().profile)),
         }
     }
 
     /// Registers an agent at run time. Its endpoints answer from now on, and its waiting tasks, if an
     /// agent of this name had any, begin.
     pub fn register(&self, profile: Profile, agent: Arc<dyn Agent>) -> Result<(), RegistryError> {
-        let runtime = self.core.registry.register(profile, agent)?;
+        let runtime = self.core.registry.register(profile, Runner::Agent(agent))?;
         Dispatcher::spawn(&self.core, runtime);
-        self.core.announce_served();
+        heartbeat::announce(&self.core);
         Ok(())
     }
 
@@ -199,26 +201,19 @@ impl Engine {
     /// its queued tasks are treated as `queued` says.
     pub async fn remove(&self, name: &AgentName, queued: QueuedTasks) -> Result<(), RegistryError> {
         self.core.registry.remove(name)?;
-        self.core.announce_served();
+        heartbeat::announce(&self.core);
         recovery::treat_queued(&self.core, name, queued).await;
         Ok(())
     }
 
-    /// Declares a role: an agent whose turns run on workers. It is there also while it has no worker.
-    pub fn declare_role(&self, profile: Profile) -> Result<(), RegistryError> {
-        roles::declare(&self.core, profile, true)?;
-        self.core.announce_served();
-        Ok(())
-    }
-
-    /// True if workers serve the agent.
-    pub fn is_role(&self, name: &AgentName) -> bool {
-        self.core.directory.role(name).is_some()
+    /// The roles and their workers.
+    pub fn workers(&self) -> Workers<'_> {
+        Workers { core: &self.core }
     }
 
     /// True if the agent is there for messages now: a role has a living worker.
     pub fn is_available(&self, name: &AgentName) -> bool {
-        !self.is_role(name) || self.core.directory.serves(name, self.core.alive_since())
+        !self.workers().is_role(name) || self.workers().is_served(name)
     }
 
     /// The remote agents that are registered, for the host, which makes the agents that forward to them.
@@ -235,7 +230,7 @@ impl Engine {
         agent: (Profile, Arc<dyn Agent>),
     ) -> Result<(), RegistryError> {
         self.core.serve_remote(name, agent)?;
-        self.core.announce_served();
+        heartbeat::announce(&self.core);
         Ok(())
     }
 
@@ -244,7 +239,7 @@ impl Engine {
         for name in self.core.directory.removed_remotes() {
             // The error says that it is gone already.
             let _ = self.core.registry.remove(&name);
-            self.core.announce_served();
+            heartbeat::announce(&self.core);
         }
     }
 
@@ -344,7 +339,7 @@ impl Engine {
         self.core.store.agents_unserved().await.map_err(refuse)?;
         self.core.directory.load(&*self.core.store, self.core.now()).await.map_err(refuse)?;
         if roles::reconcile(&self.core) {
-            self.core.announce_served();
+            heartbeat::announce(&self.core);
         }
         for runtime in self.core.registry.snapshot().iter() {
             Dispatcher::spawn(&self.core, Arc::clone(runtime));

@@ -9,7 +9,7 @@ use crate::{
     changes::refresh_directory,
     core::Core,
     fault::refuse,
-    roles,
+    heartbeat, roles,
     store::{AuditRetention, Retention},
     turns::{ending::end, failure, recovery},
 };
@@ -99,7 +99,7 @@ impl Janitor {
             tokio::task::yield_now().await;
         }
         if roles::reconcile(core) {
-            core.announce_served();
+            heartbeat::announce(core);
         }
     }
 

@@ -38,6 +38,7 @@ pub mod trace;
 mod turns;
 mod wakers;
 pub mod webhooks;
+pub mod workers;
 
 pub use agents::{
     error::AgentError,
@@ -59,7 +60,7 @@ pub use engine::Engine;
 pub use observer::{Observer, TaskStep};
 pub use operator::{
     Operator,
-    agents::{NewRemoteAgent, NewWorker, RegistrationFilter},
+    agents::{NewRemoteAgent, RegistrationFilter, WorkerToRegister},
     keys::NewApiKey,
     tasks::{SummaryPage, TaskFilter, TaskSummary},
     webhooks::Replay,
@@ -75,5 +76,6 @@ pub use read::{
 pub use settings::{DiscoverySettings, Settings, WebhookSettings};
 pub use turns::{
     recovery::QueuedTasks,
-    turn::{self, Stop, Turn},
+    turn::{self, Stop, StopReason, Turn},
 };
+pub use workers::{RoleSettings, Workers};

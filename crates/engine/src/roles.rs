@@ -1,5 +1,5 @@
-//! Roles: agents whose turns run on workers. They follow the directory: a living worker of an unknown role
-//! brings the role, and a role that no configuration declares goes with its last worker.
+//! Roles in line with the directory: a living worker of an unknown role brings the role, and a role that no
+//! configuration declares goes with its last worker.
 
 use std::sync::Arc;
 
@@ -9,39 +9,41 @@ use crate::{
     agents::{
         profile::{Agent, Profile},
         registry::RegistryError,
+        runtime::Runner,
     },
     core::Core,
     directory::{
         Role,
         declaration::{merged, role_profile},
     },
+    store::{Declaration, MemberId},
     turns::dispatcher::Dispatcher,
+    workers::{RoleSettings, Workers},
 };
 
-/// Declares a role here, and starts its dispatcher.
-pub(crate) fn declare(
+/// Creates a role for its first worker.
+pub(crate) fn create(
     core: &Arc<Core>,
-    profile: Profile,
-    is_declared: bool,
+    name: &AgentName,
+    first: &Declaration,
 ) -> Result<(), RegistryError> {
-    let name = profile.name.clone();
-    let runtime = core.registry.register(profile.clone(), Arc::new(seam::Unserved))?;
-    core.directory.add_role(name, Role { base: profile, is_declared });
-    Dispatcher::spawn(core, runtime);
+    let base = role_profile(name, first);
+    Workers { core }.declare_role(base.clone(), RoleSettings::default())?;
+    core.directory.add_role(name.clone(), Role { base, is_declared: false });
+    tracing::info!(role = %name, "a worker created a role");
     Ok(())
 }
 
 /// Describes a role by its living workers.
-pub(crate) fn describe(core: &Core, name: &AgentName) {
+pub(crate) fn describe(core: &Arc<Core>, name: &AgentName) {
     let Some(role) = core.directory.role(name) else { return };
     let workers = core.directory.of_role(name, core.alive_since());
-    if let Some(runtime) = core.registry.get(name) {
-        runtime.describe(merged(&role, &workers));
-    }
+    // The error says that the role is gone.
+    let _ = Workers { core }.update_role(merged(&role, &workers));
 }
 
-/// Brings the roles of this process in line with the directory. Returns true if a role came or went, of which
-/// the store has to be told.
+/// Brings the roles of this process in line with the directory. Returns true if a role went, of which the
+/// store has to be told.
 pub(crate) fn reconcile(core: &Arc<Core>) -> bool {
     let served = core.directory.served_roles(core.alive_since());
     let mut changed = false;
@@ -54,11 +56,8 @@ pub(crate) fn reconcile(core: &Arc<Core>) -> bool {
         // The error says that it is gone already.
         changed |= core.registry.remove(&name).is_ok();
     }
-    for name in served {
-        if core.directory.role(&name).is_none() {
-            changed |= restore(core, &name);
-        }
-        describe(core, &name);
+    for name in &served {
+        restore(core, name);
     }
     // A declared role without workers has its own description again.
     for (name, _) in core.directory.roles() {
@@ -67,16 +66,25 @@ pub(crate) fn reconcile(core: &Arc<Core>) -> bool {
     changed
 }
 
-/// Declares a role that its stored workers created.
-fn restore(core: &Arc<Core>, name: &AgentName) -> bool {
+/// Creates a role again that its stored workers created.
+fn restore(core: &Arc<Core>, name: &AgentName) {
+    if core.directory.role(name).is_some() || (Workers { core }).is_role(name) {
+        return;
+    }
     let workers = core.directory.of_role(name, core.alive_since());
-    let Some(first) = workers.first() else { return false };
-    let profile = role_profile(name, &first.registration.declaration);
-    let declared = declare(core, profile, false);
-    if let Err(error) = &declared {
+    let Some(first) = workers.first() else { return };
+    if let Err(error) = create(core, name, &first.registration.declaration) {
         tracing::warn!(role = %name, %error, "workers are registered for a role that cannot be served");
     }
-    declared.is_ok()
+}
+
+/// Ends the session of a worker. The turns that it held are due again.
+pub(crate) async fn end_session(core: &Arc<Core>, role: &AgentName, session: MemberId) {
+    // The store has logged its error, and the lease of the worker ends without polls.
+    let _ = core.store.leave(session).await;
+    if let Some(pool) = core.registry.get(role).as_ref().and_then(|runtime| runtime.pool()) {
+        pool.remove(session);
+    }
 }
 
 impl Core {
@@ -90,29 +98,9 @@ impl Core {
             // The error says that it is gone already.
             let _ = self.registry.remove(name);
         }
-        let runtime = self.registry.register(profile, agent)?;
+        let runtime = self.registry.register(profile, Runner::Agent(agent))?;
         self.directory.add_remote(name.clone());
         Dispatcher::spawn(self, runtime);
         Ok(())
-    }
-}
-
-/// A stand-in until turns run on workers.
-mod seam {
-    use async_trait::async_trait;
-
-    use crate::{
-        agents::{error::AgentError, profile::Agent},
-        turns::turn::Turn,
-    };
-
-    #[derive(Debug)]
-    pub(super) struct Unserved;
-
-    #[async_trait]
-    impl Agent for Unserved {
-        async fn run(&self, _: &Turn) -> Result<(), AgentError> {
-            Err(AgentError::Unavailable("no worker".to_owned()))
-        }
     }
 }

@@ -112,9 +112,15 @@ pub fn decide(
             if run.holder.is_some() || run.unread.is_empty() {
                 None
             } else {
-                run.turn = run.unread.remove(0);
-                run.attempt = 1;
-                run.kept = record.artifacts();
+                let next = run.unread.remove(0);
+                if next == run.turn {
+                    // A returned turn: the artifacts of its last attempt are replaced.
+                    run.attempt += 1;
+                } else {
+                    run.turn = next;
+                    run.attempt = 1;
+                    run.kept = record.artifacts();
+                }
                 claim(&mut run, holder);
                 working(record, now)
             }
@@ -179,6 +185,14 @@ pub fn decide(
             } else {
                 None
             }
+        }
+        Command::Return => {
+            if run.holder.is_some() {
+                run.unread.insert(0, run.turn);
+                run.attempt = run.attempt.saturating_sub(1);
+                release(&mut run);
+            }
+            None
         }
         Command::Release => {
             release(&mut run);
@@ -273,6 +287,7 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
         | Command::Write(_)
         | Command::Reply(_)
         | Command::Expire { .. }
+        | Command::Return
         | Command::Release => claim_lost("the task has ended"),
     };
     error.with("state", state)

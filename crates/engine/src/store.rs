@@ -28,9 +28,10 @@ pub use crate::model::{
     member::{HeartbeatReply, Member, MemberId, MemberKind},
     record::Header,
     registration::{Declaration, DeclaredSkill, PinnedCard, Registration, RegistrationName},
-    run::{Epoch, Run, TaskVersion},
+    run::{Epoch, Run, TaskVersion, TurnClaim},
     scopes::Scopes,
     webhook::{DeliveryAttempt, Webhook, WebhookId, WebhookState, WebhookTarget},
+    worker::WorkerMember,
 };
 pub use audit::{AuditPage, AuditQuery, AuditRetention, verify_audit};
 pub use change::{Change, Changes};
@@ -82,6 +83,9 @@ pub struct DueQuery<'a> {
     pub after: Option<&'a Owner>,
     /// Tasks that are passed over.
     pub except: &'a HashSet<Key>,
+    /// The labels of the worker that asks, sorted: only tasks that require no others. `None` means every
+    /// task.
+    pub labels: Option<&'a [String]>,
     /// The most tasks to find.
     pub limit: usize,
 }
@@ -90,7 +94,7 @@ impl<'a> DueQuery<'a> {
     /// Any due tasks of an agent.
     pub fn new(agent: &'a AgentName, limit: usize) -> Self {
         static NONE: LazyLock<HashSet<Key>> = LazyLock::new(HashSet::new);
-        Self { agent, after: None, except: &NONE, limit }
+        Self { agent, after: None, except: &NONE, labels: None, limit }
     }
 }
 
@@ -230,6 +234,9 @@ pub struct Append {
     pub fence: Option<Epoch>,
     /// The member that writes. A dead member is refused.
     pub writer: MemberId,
+    /// The node that makes the write for its worker, which is the writer. It is not notified of its own
+    /// change.
+    pub node: Option<MemberId>,
     /// The header after the events.
     pub header: Header,
     /// The events, numbered from `expect.head + 1`. Empty if only the run state changes.
@@ -240,8 +247,19 @@ pub struct Append {
     pub dedup: Option<Dedup>,
     /// A webhook of the task that begins at the first event.
     pub webhook: Option<Box<NewWebhook>>,
-    /// The cause. Stored with the first event, if the actor is a caller or another principal.
+    /// The cause. Stored with the first event, if the actor is a caller, another principal or a worker.
     pub cause: Cause,
+    /// The demands of a new task on its worker. Only the append that creates the task sets them.
+    pub demands: Option<Box<Demands>>,
+}
+
+/// The demands of a task on the worker that runs its turns.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Demands {
+    /// The labels that the worker must have, sorted and without repetitions.
+    pub labels: Vec<String>,
+    /// The priority. Among the due tasks of one owner those with a higher one come first.
+    pub priority: i8,
 }
 
 /// Query of a list of tasks, newest status first.
@@ -450,9 +468,10 @@ pub trait Store: WebhookStore + RegistrationStore + fmt::Debug + Send + Sync + '
     /// The agents with active tasks that no living member serves.
     async fn agents_unserved(&self) -> Result<Vec<AgentName>, StoreError>;
 
-    /// The active tasks of an agent that no living member holds. The owners take turns: first the oldest
-    /// task of each owner, beginning with the owner after [`DueQuery::after`] in an order of the store, then
-    /// the others. The cost depends on the limit, not on the number of owners or tasks.
+    /// The active tasks of an agent that no living member holds. The owners take turns: first one task of
+    /// each owner, beginning with the owner after [`DueQuery::after`] in an order of the store, then the
+    /// others. Of one owner the highest priority comes first, and then the oldest task. The cost depends on
+    /// the limit and on the number of different label sets, not on the number of owners or tasks.
     async fn due(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError>;
 
     /// Makes an agent serial. From now on the store keeps its waiting tasks in the order of their
@@ -503,6 +522,33 @@ pub trait Store: WebhookStore + RegistrationStore + fmt::Debug + Send + Sync + '
 
     /// Adds a member under a new id. Only members can write.
     async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError>;
+
+    /// Adds a worker under a new id, which serves its role. Former lives of the same name die in the same
+    /// transaction: everything that they held is due. Returns their ids. [`StoreError::Conflict`] if a
+    /// living worker of another owner has the name.
+    async fn join_worker(
+        &self,
+        id: MemberId,
+        worker: &WorkerMember,
+    ) -> Result<Vec<MemberId>, StoreError>;
+
+    /// The living worker with this id.
+    async fn find_worker(&self, id: MemberId) -> Result<Option<WorkerMember>, StoreError>;
+
+    /// True if a living member has this id.
+    async fn is_member(&self, id: MemberId) -> Result<bool, StoreError>;
+
+    /// Counts a heartbeat of a member, as [`Store::heartbeat`] without its reply. The cost does not depend
+    /// on the number of members.
+    async fn count_heartbeat(&self, me: MemberId) -> Result<(), StoreError>;
+
+    /// The active tasks of an agent that this member holds, at most `limit`.
+    async fn held(
+        &self,
+        agent: &AgentName,
+        holder: MemberId,
+        limit: usize,
+    ) -> Result<Vec<Due>, StoreError>;
 
     /// Replaces the agents that a member serves. [`StoreError::NotMember`] if the member is dead.
     async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError>;

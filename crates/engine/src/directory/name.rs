@@ -2,8 +2,8 @@
 
 use herald_protocol::{AgentName, Error};
 
-/// The longest name of an instance, in bytes.
-const MAX_NAME: usize = 255;
+/// The longest instance id, in bytes.
+const MAX_INSTANCE: usize = 190;
 /// The longest part of an instance id between colons, in bytes.
 const MAX_PART: usize = 100;
 /// The most parts of an instance id.
@@ -24,10 +24,10 @@ pub(crate) fn check_role(role: &str) -> Result<AgentName, Error> {
 }
 
 /// Checks an instance id, such as `dev-vm:abc123`.
-pub(crate) fn check_instance(role: &AgentName, instance: &str) -> Result<(), Error> {
+pub(crate) fn check_instance(instance: &str) -> Result<(), Error> {
     let field = "instance_id";
-    if role.as_str().len() + 1 + instance.len() > MAX_NAME {
-        let text = format!("is too long: the name of an instance has at most {MAX_NAME} bytes");
+    if instance.len() > MAX_INSTANCE {
+        let text = format!("is too long: it has at most {MAX_INSTANCE} bytes");
         return Err(Error::field(field, text));
     }
     let parts: Vec<_> = instance.split(':').collect();
@@ -61,7 +61,7 @@ pub(crate) fn check_name(name: &str, role: &AgentName, instance: &str) -> Result
 pub fn role_of(name: &str) -> Option<AgentName> {
     let (role, instance) = name.split_once(':')?;
     let role = AgentName::from(role);
-    (role.is_segment() && check_instance(&role, instance).is_ok()).then_some(role)
+    (role.is_segment() && check_instance(instance).is_ok()).then_some(role)
 }
 
 #[cfg(test)]
@@ -72,7 +72,7 @@ mod tests {
     fn forged_names_are_refused_with_the_reason() {
         let role = AgentName::from("code-reviewer");
         for good in ["dev-vm:abc123", "host-a:1", "h", "a.b_c:1:2", "dev-vm:ABC:7:x"] {
-            check_instance(&role, good).unwrap();
+            check_instance(good).unwrap();
         }
         let long = "x".repeat(101);
         for bad in [
@@ -89,7 +89,7 @@ mod tests {
             &long,
             "%41",
         ] {
-            let error = check_instance(&role, bad).unwrap_err();
+            let error = check_instance(bad).unwrap_err();
             assert!(error.message.starts_with("instance_id: "), "{bad:?}: {}", error.message);
         }
         for (name, word) in [

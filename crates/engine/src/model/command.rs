@@ -61,6 +61,9 @@ pub enum Command {
         /// The last message of the task.
         message: Arc<Message>,
     },
+    /// Return the turn to the queue without an event, because its worker stops. The attempt does not
+    /// count. No effect without a claim.
+    Return,
     /// Release the claim without an event. The epoch grows, so that the former holder can no longer
     /// write.
     Release,

@@ -7,23 +7,21 @@ use herald_protocol::{AgentName, Error, ErrorKind, Timestamp};
 use crate::{
     agents::profile::{Agent, Profile},
     caller::Scopes,
-    directory::{
-        Listed,
-        declaration::{self, role_profile},
-        name,
-    },
+    directory::{Listed, declaration, name},
     fault::refuse,
+    heartbeat,
     operator::Operator,
     roles,
     store::{
         Declaration, MemberId, NewRegistration, PinnedCard, Registration, RegistrationName,
         StoreError,
     },
+    workers::{NewWorker, Workers},
 };
 
 /// A worker to register.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewWorker {
+pub struct WorkerToRegister {
     /// The role.
     pub role: String,
     /// The instance id, `host:id`; made here if it is missing.
@@ -57,10 +55,10 @@ pub struct RegistrationFilter {
 impl Operator<'_> {
     /// Registers a worker. Needs `work`, and `register` for a role that does not exist. The same name by the
     /// same principal is a new life of the worker, whose former turns are due again.
-    pub async fn register_worker(&self, new: NewWorker) -> Result<Registration, Error> {
+    pub async fn register_worker(&self, new: WorkerToRegister) -> Result<Registration, Error> {
         let role = name::check_role(&new.role)?;
         let instance = new.instance.unwrap_or_else(new_instance);
-        name::check_instance(&role, &instance)?;
+        name::check_instance(&instance)?;
         if let Some(given) = &new.name {
             name::check_name(given, &role, &instance)?;
         }
@@ -72,31 +70,57 @@ impl Operator<'_> {
         let is_new_role = self.check_role(&role)?;
         let full = format!("{role}:{instance}");
         self.check_capacity(&full)?;
+        let known = core.directory.find(&full, core.alive_since());
+        if known.is_some_and(|one| one.registration.owner != self.caller.identity().owner) {
+            return Err(taken(&full));
+        }
+        if is_new_role {
+            let created = roles::create(core, &role, &new.declaration);
+            created.map_err(|error| Error::field("role", error.to_string()))?;
+        }
+        let registered = self.join(&role, instance, new.declaration).await;
+        if registered.is_err() && is_new_role {
+            // The role has no worker.
+            roles::reconcile(core);
+        }
+        registered
+    }
+
+    /// Begins a session of a worker and stores its registration.
+    async fn join(
+        &self,
+        role: &AgentName,
+        instance: String,
+        declaration: Declaration,
+    ) -> Result<Registration, Error> {
+        let core = self.core;
+        let worker = NewWorker {
+            role: role.clone(),
+            instance: instance.clone(),
+            concurrency: declaration.concurrency as usize,
+            labels: declaration.labels.clone(),
+        };
+        let session = Workers { core }.join(self.caller, worker).await?;
         let now = core.now();
         let registration = Registration {
-            name: full.into(),
+            name: session.name.into(),
             role: role.clone(),
             instance,
             owner: self.caller.identity().owner.clone(),
-            declaration: new.declaration,
-            session: Some(MemberId(uuid::Uuid::new_v4().as_u128())),
+            declaration,
+            session: Some(session.session),
             card: None,
             created: now,
             last_seen: now,
         };
-        self.put(registration.clone()).await?;
-        if is_new_role {
-            let profile = role_profile(&role, &registration.declaration);
-            roles::declare(core, profile, false)
-                .map_err(|error| Error::field("role", error.to_string()))?;
+        if let Err(error) = self.put(registration.clone()).await {
+            roles::end_session(core, role, session.session).await;
+            return Err(error);
         }
         core.directory.add(registration.clone());
-        roles::describe(core, &role);
-        if is_new_role {
-            self.announce();
-        }
-        let name = &registration.name;
-        tracing::info!(worker = %name, principal = %registration.owner.principal, "a worker is registered");
+        roles::describe(core, role);
+        let (name, principal) = (&registration.name, &registration.owner.principal);
+        tracing::info!(worker = %name, %principal, "a worker is registered");
         Ok(registration)
     }
 
@@ -125,7 +149,7 @@ impl Operator<'_> {
         core.directory.add(registration.clone());
         core.serve_remote(&role, new.agent)
             .map_err(|error| Error::field("role", error.to_string()))?;
-        self.announce();
+        heartbeat::announce(self.core);
         tracing::info!(agent = %role, principal = %registration.owner.principal, "a remote agent is registered");
         Ok(registration)
     }
@@ -191,6 +215,9 @@ impl Operator<'_> {
             let audit = self.entry("agent.remove").on("agent", Arc::clone(&one.name), owner);
             core.store.remove_registration(&one.name, audit).await.map_err(refuse)?;
             core.directory.take(&one.name);
+            if let Some(session) = one.session {
+                roles::end_session(core, &one.role, session).await;
+            }
             if one.card.is_some() {
                 // The error says that it is gone already.
                 let _ = core.registry.remove(&one.role);
@@ -199,7 +226,7 @@ impl Operator<'_> {
             removed.push(Registration::clone(&one));
         }
         if roles::reconcile(core) || removed.iter().any(|one| one.card.is_some()) {
-            self.announce();
+            heartbeat::announce(self.core);
         }
         Ok(removed)
     }
@@ -223,7 +250,7 @@ impl Operator<'_> {
 
     /// True if the role does not exist yet, which the caller may then create.
     fn check_role(&self, role: &AgentName) -> Result<bool, Error> {
-        if self.core.directory.role(role).is_some() {
+        if (Workers { core: self.core }).is_role(role) {
             return Ok(false);
         }
         if self.core.registry.get(role).is_some() {
@@ -281,11 +308,6 @@ impl Operator<'_> {
             Err(StoreError::Conflict) => Err(taken(&name)),
             Err(error) => Err(refuse(error)),
         }
-    }
-
-    /// Tells the store which agents are served here.
-    fn announce(&self) {
-        self.core.announce_served();
     }
 }
 

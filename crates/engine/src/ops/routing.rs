@@ -1,13 +1,18 @@
 //! Choice of the agent for a send: by its handler, or by the role or the skill in the metadata of its message.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use herald_protocol::{AgentName, Error, ErrorKind, Metadata, request::SendMessage};
 
 use crate::{
+    agents::{
+        profile::{Profile, Unavailable},
+        runtime::AgentRuntime,
+    },
     caller::{AgentRoute, Caller},
     core::Core,
     directory::name::role_of,
+    workers::Workers,
 };
 
 /// The member of a message's metadata that names the agent or role for it.
@@ -33,6 +38,21 @@ pub(crate) fn chosen_route<'a>(
     let chosen = AgentRoute { agent: Some(agent), ..route.clone() };
     core.check_extensions(&chosen)?;
     Ok(Cow::Owned(chosen))
+}
+
+/// Refuses a message for a role that nobody serves now, if the role wants that.
+pub(crate) fn check_available(core: &Arc<Core>, runtime: &AgentRuntime) -> Result<(), Error> {
+    let profile = &runtime.profile;
+    match profile.unavailable {
+        Unavailable::Queue => return Ok(()),
+        Unavailable::Refuse => {}
+    }
+    let workers = Workers { core };
+    if !workers.is_role(&profile.name) || workers.is_served(&profile.name) {
+        return Ok(());
+    }
+    let text = format!("no worker serves the agent {} now; try again later", profile.name);
+    Err(Error::new(ErrorKind::AgentUnavailable, text).with("agent", &profile.name))
 }
 
 /// The error for a message that names an instance; `None` if the text does not name one.
@@ -97,7 +117,7 @@ fn by_role(core: &Core, caller: &Caller, role: &str) -> Result<Option<AgentName>
 
 fn by_skill(core: &Core, caller: &Caller, skill: &str) -> Result<Option<AgentName>, Error> {
     let default = core.registry.default_agent();
-    if default.described().has_skill(skill) {
+    if default.profile.has_skill(skill) {
         return Ok(None);
     }
     let agents = core.registry.snapshot();
@@ -105,12 +125,9 @@ fn by_skill(core: &Core, caller: &Caller, skill: &str) -> Result<Option<AgentNam
     if agents.iter().count() == 1 {
         return Ok(None);
     }
-    let all = agents.sorted().into_iter().map(|runtime| &runtime.profile.name);
-    let has = |name: &&AgentName| {
-        let runtime = core.registry.get(name);
-        caller.may_use(name) && runtime.is_some_and(|it| it.described().has_skill(skill))
-    };
-    let found: Vec<_> = all.filter(has).collect();
+    let all = agents.sorted().into_iter().map(|runtime| &runtime.profile);
+    let has = |profile: &&Arc<Profile>| caller.may_use(&profile.name) && profile.has_skill(skill);
+    let found: Vec<_> = all.filter(has).map(|profile| &profile.name).collect();
     let field = "message.metadata.skill";
     match &found[..] {
         [only] => Ok(Some((*only).clone())),

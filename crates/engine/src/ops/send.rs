@@ -19,7 +19,7 @@ use crate::{
     ops::{
         push,
         reply::{Sent, TaskJson},
-        routing::chosen_route,
+        routing::{check_available, chosen_route},
         subscribe::check_cursor,
     },
     read::{
@@ -27,9 +27,10 @@ use crate::{
         view::shown,
     },
     rules::{Command, Record, named_question},
-    store::{Key, ListQuery, Original, Owner, Scope},
+    store::{Demands, Key, ListQuery, Original, Owner, Scope},
     trace,
     turns::{claim::turn_size, failure, supervisor::Supervisor},
+    workers::{demands, pool::WorkerPlace},
 };
 
 /// A value that is dropped once a message is stored or refused.
@@ -158,10 +159,9 @@ pub(crate) async fn accept(
     };
     caller.require_agent(agent)?;
     let runtime = core.runtime(agent)?;
-    let profile = runtime.described();
-    caller.require_skill(profile.restricted_skills(), send.message.metadata.as_ref())?;
+    caller.require_skill(runtime.profile.restricted_skills(), send.message.metadata.as_ref())?;
     let is_answer = existing.as_ref().is_some_and(|record| record.state().is_interrupted());
-    check_message(&profile, &send, is_answer)?;
+    check_message(&runtime.profile, &send, is_answer)?;
     if operation.is_streaming() {
         core.check_streaming(agent)?;
     }
@@ -188,7 +188,7 @@ pub(crate) async fn accept(
         }
         None => None,
     };
-    core.check_available(&runtime)?;
+    check_available(core, &runtime)?;
     let content = dedup.as_ref().map(|dedup| dedup.content);
     let is_new = existing.is_none();
     let record = existing.unwrap_or_else(|| fresh(core, &runtime, &send));
@@ -206,6 +206,11 @@ pub(crate) async fn accept(
         Some(holder) if core.is_dead(holder).await.map_err(refuse)? => Some(holder),
         Some(_) | None => None,
     };
+    let demands = if is_new {
+        demands::of(&runtime, &message, send.metadata.as_ref())?
+    } else {
+        Demands::default()
+    };
     let question = if is_new { None } else { named_question(&message) };
     let mut commands = vec![Command::Receive {
         message: message.into(),
@@ -218,19 +223,23 @@ pub(crate) async fn accept(
     // The end of a running turn begins the next turn of its task. The turns of a serial agent begin
     // in the order of the dispatcher.
     let idle = is_new || record.is_free(dead);
-    let permit = if idle && !runtime.profile.serial { runtime.try_acquire() } else { None };
+    let starts = idle && !runtime.profile.serial;
+    let permit = if starts { runtime.try_acquire(&demands.labels) } else { None };
     // If there is no free memory, the message waits in the store.
     let permit = permit.and_then(|permit| {
         let reservation = core.turns.try_reserve(turn_size(bytes))?;
         Some(permit.with_memory(reservation))
     });
-    if permit.is_some() {
-        commands.push(Command::Begin(me));
+    if let Some(permit) = &permit {
+        let holder = permit.worker().map_or(me, WorkerPlace::member);
+        commands.push(Command::Begin(holder));
     }
     let keep_first = operation.is_streaming();
     // Moved into the write, because a second handle would force a copy of the task.
     let fresh = is_new.then_some(record);
-    let write = Write { commands, dedup, webhook, cause, fresh, keep_first, ..Write::default() };
+    let demands = (demands != Demands::default()).then(|| Box::new(demands));
+    let write =
+        Write { commands, dedup, webhook, cause, demands, fresh, keep_first, ..Write::default() };
     let supervisor = Supervisor::new(core);
     let (started, wait) = (Arc::clone(&cached), core.settings.commit_wait);
     let written = core

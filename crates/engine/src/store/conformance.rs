@@ -273,12 +273,14 @@ fn create(key: Key, now: i64) -> Append {
         expect: TaskVersion::default(),
         fence: None,
         writer: LIVING,
+        node: None,
         header,
         events,
         snapshot: None,
         dedup: None,
         webhook: None,
         cause: Actor::Caller.into(),
+        demands: None,
     }
 }
 
@@ -297,12 +299,14 @@ fn finish(key: Key, now: i64) -> Append {
         expect: TaskVersion::new(1, 0),
         fence: None,
         writer: LIVING,
+        node: None,
         header,
         events,
         snapshot,
         dedup: None,
         webhook: None,
         cause: Actor::Agent.into(),
+        demands: None,
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     AuditRetention, Changes, Conversation, Due, DueQuery, FeedPage, FeedQuery, HeartbeatReply,
     HistoryQuery, Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind,
     Original, Owner, OwnerQuery, Position, Retention, Scope, Store, StoreError, StoreStatus,
-    Stored, TaskVersion, Usage, sqlite::Sqlite,
+    Stored, TaskVersion, Usage, WorkerMember, sqlite::Sqlite,
 };
 use super::{
     ClaimedWebhook, DeliveryAttempt, NewRegistration, NewWebhook, Registration, RegistrationName,
@@ -257,6 +257,36 @@ impl Store for Flaky {
     async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError> {
         self.check_write()?;
         self.store.join(id, kind, name).await
+    }
+
+    async fn join_worker(
+        &self,
+        id: MemberId,
+        worker: &WorkerMember,
+    ) -> Result<Vec<MemberId>, StoreError> {
+        self.check_write()?;
+        self.store.join_worker(id, worker).await
+    }
+
+    async fn find_worker(&self, id: MemberId) -> Result<Option<WorkerMember>, StoreError> {
+        self.store.find_worker(id).await
+    }
+
+    async fn is_member(&self, id: MemberId) -> Result<bool, StoreError> {
+        self.store.is_member(id).await
+    }
+
+    async fn count_heartbeat(&self, me: MemberId) -> Result<(), StoreError> {
+        self.store.count_heartbeat(me).await
+    }
+
+    async fn held(
+        &self,
+        agent: &AgentName,
+        holder: MemberId,
+        limit: usize,
+    ) -> Result<Vec<Due>, StoreError> {
+        self.store.held(agent, holder, limit).await
     }
 
     async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@ use herald_api::{
     routes::Nothing,
 };
 use herald_engine::{
-    Clock, Listed, NewWorker, Profile, RegistrationFilter,
+    Clock, Listed, Profile, RegistrationFilter, WorkerToRegister,
     store::{Declaration, DeclaredSkill, MemberId, Registration},
 };
 use herald_protocol::{AgentName, Error, ErrorKind};
@@ -109,7 +109,7 @@ pub(super) async fn register(
     let role = new.role.clone().ok_or_else(|| Error::field("role", "is missing"))?;
     let (name, instance) = (new.name.clone(), new.instance_id.clone());
     let declaration = declaration(new);
-    let worker = NewWorker { role, instance, name, declaration };
+    let worker = WorkerToRegister { role, instance, name, declaration };
     let registration = request.operator().register_worker(worker).await?;
     Ok(registered(request, registration))
 }
@@ -206,7 +206,7 @@ impl AgentEntry {
         let engine = request.engine();
         let name = &profile.name;
         let running = engine.at_work().into_iter().find(|(agent, _)| agent == name);
-        let is_role = engine.is_role(name);
+        let is_role = engine.workers().is_role(name);
         let skills = &profile.skills;
         let words = |skill: &herald_engine::Skill| {
             let both = [skill.name.clone(), skill.description.clone()];

@@ -16,7 +16,8 @@ use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
 use rusqlite::{Connection, Row, params, types::ValueRef};
 
 use crate::store::{
-    Actor, Cause, Key, Kind, Loaded, LogEntry, LogPage, Owner, StoreError, Stored, TaskVersion,
+    Actor, Cause, Key, Kind, Loaded, LogEntry, LogPage, MemberId, Owner, StoreError, Stored,
+    TaskVersion,
 };
 
 use super::{
@@ -278,7 +279,14 @@ fn cause(row: &Row<'_>) -> Result<Cause, Fault> {
         let is_null = row.get_ref(column)? == ValueRef::Null;
         if is_null { Ok(None) } else { Ok(Some(text(row, column)?.into())) }
     };
-    let actor = optional(6)?.map_or(Actor::Caller, Actor::Principal);
+    let actor = match (row.get::<_, Option<[u8; 16]>>(9)?, optional(6)?) {
+        (Some(session), _) => {
+            let session = MemberId(u128::from_be_bytes(session));
+            Actor::Worker { session, number: uint(row.get(10)?) }
+        }
+        (None, Some(principal)) => Actor::Principal(principal),
+        (None, None) => Actor::Caller,
+    };
     let binding = optional(8)?.map(|name| Cow::Owned(name.as_ref().to_owned()));
     Ok(Cause { actor, request: optional(7)?, binding })
 }
