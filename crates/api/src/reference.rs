@@ -58,6 +58,7 @@ fn scope(route: ApiRoute) -> &'static str {
         ApiScope::Send => "`send`",
         ApiScope::Cancel => "`cancel`",
         ApiScope::Push => "`push`",
+        ApiScope::Work => "`work`",
         ApiScope::Admin => "`admin`",
     }
 }

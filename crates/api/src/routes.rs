@@ -14,6 +14,9 @@ use crate::{
     tasks::{
         AnswerQuestion, TaskDetail, TaskHeadPage, TaskLog, TaskLogQuery, TaskOwnerQuery, TasksQuery,
     },
+    workers::{
+        self, PollRequest, PollResponse, TakeAnswer, TakenAnswer, WriteCommands, WrittenCommands,
+    },
 };
 
 /// A route with the types of its request and its reply.
@@ -58,6 +61,8 @@ pub enum ApiScope {
     Cancel,
     /// `push`.
     Push,
+    /// `work`.
+    Work,
     /// `admin`.
     Admin,
 }
@@ -71,6 +76,7 @@ impl ApiScope {
             Self::Send => Some("send"),
             Self::Cancel => Some("cancel"),
             Self::Push => Some("push"),
+            Self::Work => Some("work"),
             Self::Admin => Some("admin"),
         }
     }
@@ -152,6 +158,14 @@ routes! {
     ListAgents: GET "/api/agents", Read, Nothing, Nothing => AgentList;
     /// One agent.
     GetAgent: GET "/api/agents/{name}", Read, Nothing, Nothing => AgentView;
+    /// Long poll of a worker: its heartbeat, its state, and the wait for something to do.
+    PollWorker: POST "/api/agents/{name}/poll", Work, Nothing, PollRequest => PollResponse;
+    /// Writes commands of a worker to its turn.
+    WriteTurn: POST "/api/agents/{name}/turns/{id}/commands", Work, Nothing, WriteCommands => WrittenCommands;
+    /// Takes the caller's answer to the question of a turn.
+    TakeTurnAnswer: POST "/api/agents/{name}/turns/{id}/answer", Work, Nothing, TakeAnswer => TakenAnswer;
+    /// Ends a turn of a worker.
+    EndTurn: POST "/api/agents/{name}/turns/{id}/end", Work, Nothing, workers::EndTurn => Nothing;
     /// One page of tasks, the newest status first.
     ListTasks: GET "/api/tasks", Read, TasksQuery, Nothing => TaskHeadPage;
     /// Answers the open question of a task.
