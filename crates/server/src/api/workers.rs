@@ -35,9 +35,7 @@ pub(super) async fn poll(
         turns: poll.turns.into_iter().map(|turn| (turn.id, turn.epoch)).collect(),
         wait: Duration::from_secs(poll.wait_seconds.into()),
     };
-    let workers = request.engine().workers();
-    let wait = workers.poll(&request.caller, &session, poll);
-    let reply = request.caller.identity().validity.within(wait).await?;
+    let reply = request.engine().workers().poll(&request.caller, &session, poll).await?;
     let assignments = reply.assignments.into_iter().map(assigned);
     Ok(PollResponse {
         assignments: assignments.collect::<Result<_, _>>()?,

@@ -52,4 +52,5 @@ mod version;
 mod webhook_guard;
 mod webhook_sender;
 mod words;
+mod workers;
 mod ws;
