@@ -59,6 +59,7 @@ fn scope(route: ApiRoute) -> &'static str {
         ApiScope::Cancel => "`cancel`",
         ApiScope::Push => "`push`",
         ApiScope::Work => "`work`",
+        ApiScope::WorkOrRegister => "`work`; `register` for a new role or a remote agent",
         ApiScope::Admin => "`admin`",
     }
 }

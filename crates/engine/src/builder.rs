@@ -20,6 +20,7 @@ use crate::{
     cache::TaskCache,
     clock::Clock,
     core::{BYTES_PER_READ_BYTE, Core},
+    directory::{Directory, Role},
     engine::Engine,
     keys::KeyUses,
     membership::Membership,
@@ -108,6 +109,13 @@ impl EngineBuilder {
     pub fn build(self) -> Result<Engine, BuildError> {
         let first = self.agents.first().map(|(profile, _)| profile.name.clone());
         let default = self.default.or(first).ok_or(BuildError::NoAgent)?;
+        let directory = Directory::default();
+        for (profile, runner) in &self.agents {
+            if let Runner::Workers(_) = runner {
+                let base = profile.clone();
+                directory.add_role(base.name.clone(), Role { base, is_declared: true });
+            }
+        }
         let registry = Registry::new(self.agents, default)?;
         let mut settings = self.settings;
         // A task must fit into the memory budget of reads, or it could never be read again.
@@ -135,6 +143,7 @@ impl EngineBuilder {
             left: CancellationToken::new(),
             acts: ActBuffer::default(),
             key_uses: KeyUses::default(),
+            directory,
             webhooks: Webhooks { sender: self.sender, ..Webhooks::default() },
             key_changes: watch::Sender::default(),
             secret,

@@ -10,6 +10,7 @@ pub mod event;
 pub mod key;
 pub mod member;
 pub mod record;
+pub mod registration;
 pub mod run;
 pub mod scopes;
 pub mod webhook;

@@ -174,10 +174,12 @@ pub fn decide(
             Some(Event::Reply(as_direct_answer(message, &record.task)))
         }
         Command::Expire { since, message } => {
-            let waits =
-                record.state().is_interrupted() && run.unread.is_empty() && run.holder.is_none();
+            let asks = record.state().is_interrupted() && run.unread.is_empty();
+            let is_queued = record.state() == TaskState::Submitted && !run.unread.is_empty();
+            let waits = (asks || is_queued) && run.holder.is_none();
             if waits && record.task.status.timestamp == Some(since) {
                 run = ended(run);
+                unhide = record.hidden;
                 let message = with_ids(message, &record.task);
                 Some(Event::Status(status(TaskState::Failed, Some(message), now), None))
             } else {

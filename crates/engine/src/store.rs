@@ -6,6 +6,7 @@ mod change;
 pub mod conformance;
 #[cfg(feature = "test-util")]
 pub mod flaky;
+mod registrations;
 pub mod sqlite;
 mod webhooks;
 
@@ -26,6 +27,7 @@ pub use crate::model::{
     key::{Conversation, Key, Owner, Scope, Visibility},
     member::{HeartbeatReply, Member, MemberId, MemberKind},
     record::Header,
+    registration::{Declaration, DeclaredSkill, PinnedCard, Registration, RegistrationName},
     run::{Epoch, Run, TaskVersion, TurnClaim},
     scopes::Scopes,
     webhook::{DeliveryAttempt, Webhook, WebhookId, WebhookState, WebhookTarget},
@@ -33,6 +35,7 @@ pub use crate::model::{
 };
 pub use audit::{AuditPage, AuditQuery, AuditRetention, verify_audit};
 pub use change::{Change, Changes};
+pub use registrations::{NewRegistration, RegistrationStore};
 pub use webhooks::{
     ClaimedWebhook, NewWebhook, NextDelivery, WebhookClaim, WebhookLimits, WebhookPage,
     WebhookProgress, WebhookQuery, WebhookStore,
@@ -409,7 +412,7 @@ pub enum StoreError {
 /// Durable storage of tasks. A write for which [`Store::append`] returned `Ok` survives a power
 /// failure.
 #[async_trait]
-pub trait Store: WebhookStore + fmt::Debug + Send + Sync + 'static {
+pub trait Store: WebhookStore + RegistrationStore + fmt::Debug + Send + Sync + 'static {
     /// Writes events, header, snapshot and idempotency key in one transaction. It checks, in this
     /// order, that the writer is a living member, that its claim is current and that the task is at
     /// `expect`. This is the only write of task state. Returns the new head.
@@ -498,6 +501,15 @@ pub trait Store: WebhookStore + fmt::Debug + Send + Sync + 'static {
     /// Tasks that have waited for their callers since before `before`, oldest first, each with the
     /// time of its status, so that a timeout can be conditional on that time.
     async fn paused(
+        &self,
+        agent: &AgentName,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Key, Timestamp)>, StoreError>;
+
+    /// Tasks that have waited for their turn since before `before`, oldest first, each with the time of its
+    /// status, so that a deadline can be conditional on that time.
+    async fn queued(
         &self,
         agent: &AgentName,
         before: Timestamp,

@@ -53,10 +53,10 @@ pub enum Command {
     Write(Chunk),
     /// Answer directly.
     Reply(Arc<Message>),
-    /// Fail the task because its caller did not answer. No effect unless the task still waits for
-    /// its caller since `since`, without a turn.
+    /// Fail the task because its caller did not answer, or because no turn began. No effect unless the
+    /// task still waits since `since`, without a turn.
     Expire {
-        /// The time of the status with the question.
+        /// The time of the status with the question, or of the message.
         since: Timestamp,
         /// The last message of the task.
         message: Arc<Message>,

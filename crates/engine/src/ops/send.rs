@@ -1,10 +1,9 @@
 //! SendMessage and SendStreamingMessage: find or create the task, detect repeated sends, begin the turn.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use herald_protocol::{
-    AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Seq, Task, TaskId,
-    TaskState,
+    Content, ContextId, Error, ErrorKind, Message, Operation, Part, Seq, Task, TaskId, TaskState,
     request::{Cursor, SendMessage},
 };
 
@@ -20,6 +19,7 @@ use crate::{
     ops::{
         push,
         reply::{Sent, TaskJson},
+        routing::{check_available, chosen_route},
         subscribe::check_cursor,
     },
     read::{
@@ -144,7 +144,7 @@ pub(crate) async fn accept(
     if core.is_draining() {
         return Err(shutting_down());
     }
-    let route = &*chosen_route(core, route, &send)?;
+    let route = &*chosen_route(core, caller, route, &send)?;
     let named = match send.message.task_id.as_ref().or(send.own_task.as_ref()) {
         Some(id) => Some(core.locate(caller, id.clone()).await?),
         None => None,
@@ -188,6 +188,7 @@ pub(crate) async fn accept(
         }
         None => None,
     };
+    check_available(core, &runtime)?;
     let content = dedup.as_ref().map(|dedup| dedup.content);
     let is_new = existing.is_none();
     let record = existing.unwrap_or_else(|| fresh(core, &runtime, &send));
@@ -265,26 +266,6 @@ pub(crate) async fn accept(
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// The route of the agent that a send names; without one, the route of the call.
-fn chosen_route<'a>(
-    core: &Core,
-    route: &'a AgentRoute,
-    send: &SendMessage,
-) -> Result<Cow<'a, AgentRoute>, Error> {
-    let Some(agent) = &send.agent else { return Ok(Cow::Borrowed(route)) };
-    let agents = core.registry.snapshot();
-    if !route.includes(agent) || !agents.contains(agent) {
-        let mut known: Vec<_> =
-            agents.iter().map(|it| &it.profile.name).filter(|name| route.includes(name)).collect();
-        known.sort_unstable();
-        let known: Vec<_> = known.into_iter().map(AgentName::as_str).collect();
-        return Err(Error::field("handler", format!("must be one of: {}", known.join(", "))));
-    }
-    let chosen = AgentRoute { agent: Some(agent.clone()), ..route.clone() };
-    core.check_extensions(&chosen)?;
-    Ok(Cow::Owned(chosen))
 }
 
 /// The task that a message continues, with its owner: the one that it names or, if its dialect infers

@@ -21,8 +21,9 @@ use super::{
     Stored, TaskVersion, Usage, WorkerMember, sqlite::Sqlite,
 };
 use super::{
-    ClaimedWebhook, DeliveryAttempt, NewWebhook, Webhook, WebhookClaim, WebhookId, WebhookPage,
-    WebhookProgress, WebhookQuery, WebhookState, WebhookStore,
+    ClaimedWebhook, DeliveryAttempt, NewRegistration, NewWebhook, Registration, RegistrationName,
+    RegistrationStore, Webhook, WebhookClaim, WebhookId, WebhookPage, WebhookProgress,
+    WebhookQuery, WebhookState, WebhookStore,
 };
 
 type FailingAppends = (fn(&Append) -> bool, usize);
@@ -238,6 +239,15 @@ impl Store for Flaky {
         limit: usize,
     ) -> Result<Vec<(Key, Timestamp)>, StoreError> {
         self.store.paused(agent, before, limit).await
+    }
+
+    async fn queued(
+        &self,
+        agent: &AgentName,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Key, Timestamp)>, StoreError> {
+        self.store.queued(agent, before, limit).await
     }
 
     async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
@@ -472,5 +482,63 @@ impl WebhookStore for Flaky {
 
     async fn count_webhooks(&self, limit: usize) -> Result<Vec<(WebhookState, u64)>, StoreError> {
         self.store.count_webhooks(limit).await
+    }
+}
+
+#[async_trait]
+impl RegistrationStore for Flaky {
+    async fn put_registration(
+        &self,
+        new: NewRegistration,
+    ) -> Result<Option<Registration>, StoreError> {
+        self.check_write()?;
+        self.store.put_registration(new).await
+    }
+
+    async fn remove_registration(
+        &self,
+        name: &str,
+        audit: AuditEntry,
+    ) -> Result<Option<Registration>, StoreError> {
+        self.check_write()?;
+        self.store.remove_registration(name, audit).await
+    }
+
+    async fn record_seen(
+        &self,
+        seen: Vec<(RegistrationName, Timestamp)>,
+    ) -> Result<(), StoreError> {
+        self.check_write()?;
+        self.store.record_seen(seen).await
+    }
+
+    async fn record_card_change(
+        &self,
+        name: &str,
+        changed_to: Option<String>,
+    ) -> Result<bool, StoreError> {
+        self.check_write()?;
+        self.store.record_card_change(name, changed_to).await
+    }
+
+    async fn find_registration(&self, name: &str) -> Result<Option<Registration>, StoreError> {
+        self.store.find_registration(name).await
+    }
+
+    async fn registrations(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Registration>, StoreError> {
+        self.store.registrations(after, limit).await
+    }
+
+    async fn remove_unseen(
+        &self,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<RegistrationName>, StoreError> {
+        self.check_write()?;
+        self.store.remove_unseen(before, limit).await
     }
 }

@@ -24,6 +24,7 @@ mod open;
 mod owners;
 mod prepared;
 mod reader;
+mod registrations;
 mod rows;
 mod serial_queue;
 mod statements;
@@ -324,6 +325,16 @@ impl Store for Sqlite {
     ) -> Result<Vec<(Key, Timestamp)>, StoreError> {
         let agent = agent.clone();
         self.read_long(move |conn| reader::paused(conn, &agent, before, limit)).await
+    }
+
+    async fn queued(
+        &self,
+        agent: &AgentName,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Key, Timestamp)>, StoreError> {
+        let agent = agent.clone();
+        self.read_long(move |conn| reader::queued(conn, &agent, before, limit)).await
     }
 
     async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {

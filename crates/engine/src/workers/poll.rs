@@ -59,6 +59,7 @@ impl Workers<'_> {
             }
             Err(error) => return Err(refuse(error)),
         }
+        self.core.directory.see(&at.name, self.core.now(), self.core.alive_since());
         let deadline = Instant::now() + poll.wait.min(MAX_POLL_WAIT);
         let waiting = pool.begin_poll(at.session, poll.free, poll.turns);
         let Some(mut waiting) = waiting else { return Err(expired()) };

@@ -38,6 +38,8 @@ mod migration;
 mod proxy;
 mod push;
 mod quotas;
+mod registry;
+mod remote_agents;
 mod rest;
 mod rpc;
 mod send;

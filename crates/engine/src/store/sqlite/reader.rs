@@ -327,16 +327,37 @@ pub(super) fn paused(
     before: Timestamp,
     limit: usize,
 ) -> Result<Vec<(Key, Timestamp)>, Fault> {
+    unchanged(conn, sql::PAUSED_TASKS, agent, before, limit)
+}
+
+/// The tasks that have waited for their turn since before `before`.
+pub(super) fn queued(
+    conn: &Connection,
+    agent: &AgentName,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<(Key, Timestamp)>, Fault> {
+    unchanged(conn, sql::QUEUED_TASKS, agent, before, limit)
+}
+
+/// The tasks that a statement finds for an agent, whose status did not change since before `before`.
+fn unchanged(
+    conn: &Connection,
+    statement: &str,
+    agent: &AgentName,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<(Key, Timestamp)>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
-    let mut find = conn.prepare_cached(sql::PAUSED_TASKS)?;
+    let mut find = conn.prepare_cached(statement)?;
     let mut rows = find.query(params![agent, before.as_millis(), size(limit)])?;
-    let mut paused = Vec::new();
+    let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         let changed = Timestamp::from_millis(row.get(1)?);
-        paused.extend(named(&conn, row.get(0)?)?.map(|key| (key, changed)));
+        found.extend(named(&conn, row.get(0)?)?.map(|key| (key, changed)));
     }
-    Ok(paused)
+    Ok(found)
 }
 
 pub(super) fn find_agent(conn: &Connection, name: &AgentName) -> Result<Option<i64>, Fault> {

@@ -42,6 +42,14 @@ macro_rules! api_key {
     };
 }
 
+/// The columns that [`super::registrations::read`] reads.
+macro_rules! registration {
+    () => {
+        "SELECT name, role, instance, tenant, principal, declaration, session, card_url, card_digest, \
+         card, card_changed_to, created, last_seen FROM registrations"
+    };
+}
+
 /// The columns that [`super::audit::record`] reads.
 macro_rules! audit_record {
     () => {
@@ -275,6 +283,10 @@ statements! {
         "SELECT row, changed FROM tasks INDEXED BY tasks_paused \
          WHERE phase = 0 AND state IN (6, 8) AND agent = ?1 AND changed < ?2 \
          ORDER BY changed, row LIMIT ?3";
+    QUEUED_TASKS =
+        "SELECT row, changed FROM tasks INDEXED BY tasks_queued \
+         WHERE phase = 1 AND state = 1 AND holder IS NULL AND agent = ?1 AND changed < ?2 \
+         ORDER BY changed, row LIMIT ?3";
 
     // Serial queue. A task `?1` names its conversation.
     FILL_SERIAL_QUEUE =
@@ -423,6 +435,21 @@ statements! {
     OLDEST_AUDIT =
         "SELECT number, at, hash FROM audit WHERE number > 0 ORDER BY number LIMIT ?1";
     DROP_AUDIT = "DELETE FROM audit WHERE number <= ?1";
+
+    // Registrations.
+    PUT_REGISTRATION =
+        "INSERT OR REPLACE INTO registrations (name, role, instance, tenant, principal, declaration, \
+         session, card_url, card_digest, card, card_changed_to, created, last_seen) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+    DROP_REGISTRATION = "DELETE FROM registrations WHERE name = ?1";
+    SEE_REGISTRATION = "UPDATE registrations SET last_seen = ?2 WHERE name = ?1 AND last_seen < ?2";
+    CHANGE_CARD =
+        "UPDATE registrations SET card_changed_to = ?2 WHERE name = ?1 AND card_url IS NOT NULL";
+    FIND_REGISTRATION = concat!(registration!(), " WHERE name = ?1");
+    LIST_REGISTRATIONS = concat!(registration!(), " WHERE name > ?1 ORDER BY name LIMIT ?2");
+    UNSEEN_REGISTRATIONS =
+        "SELECT name FROM registrations INDEXED BY registrations_unseen \
+         WHERE card_url IS NULL AND last_seen < ?1 ORDER BY last_seen LIMIT ?2";
 
     // Webhooks.
     FIND_TASK_HEAD =
