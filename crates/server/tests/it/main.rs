@@ -54,4 +54,5 @@ mod version;
 mod webhook_guard;
 mod webhook_sender;
 mod words;
+mod workers;
 mod ws;

@@ -111,11 +111,13 @@ async fn webhook(hub: &Hub, task: &str) -> String {
     found["id"].as_str().unwrap().to_owned()
 }
 
-/// The name of a worker that the victim registered.
-async fn worker(hub: &Hub) -> String {
+/// The name and the session of a worker that the victim registered.
+async fn worker(hub: &Hub) -> (String, String) {
     let body = json!({ "role": "matrix", "instance_id": "host:1" });
     let register = Call::post("/api/agents", &body).header("Authorization", "Bearer worker");
-    hub.call(register).await.json()["name"].as_str().unwrap().to_owned()
+    let worker = hub.call(register).await.json();
+    let member = |name: &str| worker[name].as_str().unwrap().to_owned();
+    (member("name"), member("session"))
 }
 
 fn all(target: &Target) -> Vec<Probe> {
@@ -125,7 +127,8 @@ fn all(target: &Target) -> Vec<Probe> {
 fn target(task: &str) -> Target {
     let (key, question) = ("unknown".to_owned(), "unknown".to_owned());
     let (webhook, worker) = (UNKNOWN.to_owned(), "matrix:unknown:1".to_owned());
-    Target { task: task.to_owned(), key, question, webhook, worker, tenant: None }
+    let session = UNKNOWN.to_owned();
+    Target { task: task.to_owned(), key, question, webhook, worker, session, tenant: None }
 }
 
 /// Counts of probes, by case.
@@ -161,8 +164,9 @@ async fn calls_without_a_right_are_refused_with_the_right_code_and_leak_nothing(
     let prober = Prober::new(&hub).await;
     let victim = task(&hub).await;
     let webhook = webhook(&hub, &victim).await;
-    let worker = worker(&hub).await;
-    let (known, unknown) = (Target { webhook, worker, ..target(&victim) }, target(UNKNOWN));
+    let (worker, session) = worker(&hub).await;
+    let known = Target { webhook, worker, session, ..target(&victim) };
+    let unknown = target(UNKNOWN);
     let mut tally = Tally::default();
 
     let revoked = revoked_key(&hub).await;
@@ -282,6 +286,13 @@ fn check_kind(probe: &Probe, case: &str, outcome: &Outcome) {
             (_, ApiRoute::RegisterAgent) => &[None, Some(ErrorKind::WorkerNameTaken)],
             (_, ApiRoute::HeartbeatAgent) if limited => &[Some(ErrorKind::Forbidden)],
             (_, ApiRoute::HeartbeatAgent) => &[Some(ErrorKind::WorkerUnknown)],
+            (
+                _,
+                ApiRoute::PollWorker
+                | ApiRoute::WriteTurn
+                | ApiRoute::TakeTurnAnswer
+                | ApiRoute::EndTurn,
+            ) => &[Some(ErrorKind::Forbidden), Some(ErrorKind::WorkerExpired)],
             (_, ApiRoute::RemoveAgent) => &[Some(ErrorKind::ResourceNotFound)],
             (
                 ApiScope::Read
@@ -308,8 +319,8 @@ async fn the_same_calls_of_an_allowed_caller_succeed() {
         let task = task(&hub).await;
         let (key, question) = (key(&hub).await, question(&hub, &task).await);
         let webhook = webhook(&hub, &task).await;
-        let worker = worker(&hub).await;
-        let target = Target { key, question, webhook, worker, ..target(&task) };
+        let (worker, session) = worker(&hub).await;
+        let target = Target { key, question, webhook, worker, session, ..target(&task) };
         let probe = all(&target).swap_remove(index);
         let caller = match probe.subject {
             Subject::Api(route) if route.scope() == ApiScope::Admin => "root",
@@ -327,6 +338,8 @@ async fn the_same_calls_of_an_allowed_caller_succeed() {
         ];
         if unsupported.contains(&outcome.refused) {
             tally.add("refused, because no agent has the operation yet");
+        } else if outcome.refused == Some(ErrorKind::TurnOver) {
+            tally.add("refused, because the worker has no turn");
         } else {
             assert_eq!(outcome.refused, None, "{}: {}", probe.name, outcome.text());
             tally.add("succeeded");

@@ -53,6 +53,8 @@ pub(super) struct Target {
     pub(super) webhook: String,
     /// The name of a worker.
     pub(super) worker: String,
+    /// The session of the worker.
+    pub(super) session: String,
     /// The tenant in the request, for dialects that have one there.
     pub(super) tenant: Option<String>,
 }
@@ -178,9 +180,15 @@ fn parameters(route: ApiRoute, target: &Target) -> Vec<String> {
     let names = route.path().split('{').skip(1).filter_map(|rest| rest.split('}').next());
     let values = names.map(|name| match (route.path().split('/').nth(2), name) {
         (Some("agents"), "name") => match route {
-            ApiRoute::HeartbeatAgent | ApiRoute::RemoveAgent => target.worker.clone(),
+            ApiRoute::HeartbeatAgent
+            | ApiRoute::RemoveAgent
+            | ApiRoute::PollWorker
+            | ApiRoute::WriteTurn
+            | ApiRoute::TakeTurnAnswer
+            | ApiRoute::EndTurn => target.worker.clone(),
             _ => "script".to_owned(),
         },
+        (Some("agents"), "id") => "no-turn".to_owned(),
         (Some("tasks"), "id") => target.task.clone(),
         (Some("keys"), "id") => target.key.clone(),
         (Some("deliveries"), "id") => target.webhook.clone(),
@@ -197,6 +205,17 @@ fn body(route: ApiRoute, target: &Target) -> Option<String> {
         ApiRoute::AnswerTask => json!({ "question": target.question, "text": "answer" }),
         ApiRoute::CreateKey => json!({ "tenant": "acme", "principal": "new" }),
         ApiRoute::RegisterAgent => json!({ "role": "matrix", "instance_id": "host:2" }),
+        ApiRoute::PollWorker => json!({ "session": target.session, "wait_seconds": 0 }),
+        ApiRoute::WriteTurn => json!({
+            "session": target.session, "epoch": 1, "number": 1, "after": 0,
+            "commands": [{ "report": { "state": "TASK_STATE_WORKING" } }],
+        }),
+        ApiRoute::TakeTurnAnswer => {
+            json!({ "session": target.session, "epoch": 1, "number": 1 })
+        }
+        ApiRoute::EndTurn => {
+            json!({ "session": target.session, "epoch": 1, "outcome": { "kind": "done" } })
+        }
         ApiRoute::CancelTask
         | ApiRoute::EnableDelivery
         | ApiRoute::FailTask
