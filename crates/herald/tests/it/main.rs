@@ -63,6 +63,7 @@ mod pages;
 mod push;
 mod push_crash;
 mod resume;
+mod roles;
 mod scenario;
 mod seeds;
 mod stdio;
