@@ -196,15 +196,16 @@ impl LocalSink {
             | CommitError::Duplicate(_) => return turn_over(),
             CommitError::Error(error) => error,
         };
-        match error.kind {
-            ErrorKind::UnsupportedOperation | ErrorKind::TaskNotFound => turn_over(),
-            ErrorKind::InvalidAgentResponse => {
-                self.state.violated_protocol();
-                Error { kind: ErrorKind::WriteRefused, ..error }
-            }
-            ErrorKind::LimitExceeded => Error { kind: ErrorKind::WriteRefused, ..error },
-            _ => error,
+        if matches!(error.kind, ErrorKind::UnsupportedOperation | ErrorKind::TaskNotFound) {
+            return turn_over();
         }
+        if error.kind == ErrorKind::InvalidAgentResponse {
+            self.state.violated_protocol();
+        }
+        if matches!(error.kind, ErrorKind::InvalidAgentResponse | ErrorKind::LimitExceeded) {
+            return Error { kind: ErrorKind::WriteRefused, ..error };
+        }
+        error
     }
 
     fn refused(&self, error: CommitError) -> Stop {

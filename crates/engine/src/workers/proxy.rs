@@ -422,15 +422,12 @@ fn written_pieces(assignment: &Assignment) -> HashSet<ArtifactId> {
 }
 
 /// A command whose artifact replaces that of an earlier attempt, if it is the first piece of this one.
-fn replaces_first(pieces: &mut HashSet<ArtifactId>, command: Command) -> Command {
-    match command {
-        Command::Write(mut chunk) => {
-            let is_first = pieces.insert(chunk.artifact.artifact_id.clone());
-            chunk.append &= !is_first;
-            Command::Write(chunk)
-        }
-        other => other,
+fn replaces_first(pieces: &mut HashSet<ArtifactId>, mut command: Command) -> Command {
+    if let Command::Write(chunk) = &mut command {
+        let is_first = pieces.insert(chunk.artifact.artifact_id.clone());
+        chunk.append &= !is_first;
     }
+    command
 }
 
 /// The error of a worker that does not hold the turn.

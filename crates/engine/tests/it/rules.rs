@@ -147,7 +147,7 @@ fn a_turn_that_nobody_holds_cannot_be_returned() {
     let waits = after([receive(None)]);
     let now = Timestamp::from_millis(0);
     let decision = decide(&waits, Command::Return, &TaskLimits::default(), now).unwrap();
-    assert_eq!((decision.event, decision.run), (None, waits.run.clone()));
+    assert_eq!((decision.event, decision.run), (None, waits.run));
     let ended = after(reported(LIVING, TaskState::Completed));
     decide(&ended, Command::Return, &TaskLimits::default(), now).unwrap_err();
 }

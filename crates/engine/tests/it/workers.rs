@@ -16,7 +16,8 @@ use herald_engine::{
     },
 };
 use herald_protocol::{
-    Error, ErrorKind, Message, Part, Task, TaskId, TaskState, Timestamp, request::SendMessage,
+    Error, ErrorKind, Message, Metadata, Part, Task, TaskId, TaskState, Timestamp,
+    request::SendMessage,
 };
 
 use crate::support::{
@@ -200,13 +201,7 @@ async fn a_worker_runs_a_turn_and_its_caller_sees_every_step() {
     let worker = Worker::join(&bench, "vm:1").await;
     assert_eq!(worker.at.name, "reviewer:vm:1");
     assert!(bench.engine.workers().is_served(&ROLE.into()));
-    let sent = tokio::spawn({
-        let bench = bench.clone();
-        async move {
-            let mut stream = bench.stream(say("review this")).await.unwrap();
-            rest(&mut stream).await
-        }
-    });
+    let mut stream = bench.stream(say("review this")).await.unwrap();
     let given = worker.work().await;
     assert_eq!((given.text(), given.turn.assignment.attempt), ("review this", 1));
     let head = given.write(1, vec![piece("one ", true)]).await.unwrap();
@@ -215,7 +210,7 @@ async fn a_worker_runs_a_turn_and_its_caller_sees_every_step() {
     given.end(TurnOutcome::Done).await.unwrap();
     // A repeated end is answered.
     given.end(TurnOutcome::Done).await.unwrap();
-    let items = sent.await.unwrap();
+    let items = rest(&mut stream).await;
     let numbers: Vec<_> = items.iter().map(|(seq, _)| *seq).collect();
     assert_eq!(numbers, (1..=items.len() as u64).collect::<Vec<_>>());
     let task = bench.get(given.task()).await.unwrap();
@@ -259,7 +254,7 @@ async fn a_worker_asks_within_its_turn_and_takes_the_answer() {
         bench.post(answer(&task, "Ann")).await.unwrap()
     };
     let (reply, _) = tokio::join!(waits, answers);
-    assert_eq!(reply.unwrap().answered, [given.turn.id.clone()]);
+    assert_eq!(reply.unwrap().answered, [given.turn.id.as_str()]);
     // Until it is taken, every reply names it.
     let again = worker.beat(&[&given]).await.unwrap();
     assert_eq!(again.answered.len(), 1);
@@ -620,7 +615,7 @@ async fn an_answer_that_came_before_a_restart_can_be_taken_after_it() {
     let worker = Worker { bench: bench.clone(), at };
     let given = Given { worker: worker.clone(), turn };
     let reply = worker.poll(0, &[&given], Duration::from_secs(5)).await.unwrap();
-    assert_eq!(reply.answered, [given.turn.id.clone()]);
+    assert_eq!(reply.answered, [given.turn.id.as_str()]);
     assert_eq!(given.answer(3).await.unwrap(), "Ann");
     given.end(TurnOutcome::Done).await.unwrap();
     assert_eq!(bench.get(given.task()).await.unwrap().status.state, TaskState::Completed);
@@ -689,19 +684,22 @@ async fn owners_take_turns_at_the_workers() {
     assert_eq!(order, (0..6).map(|number| format!("busy {number}")).collect::<Vec<_>>());
 }
 
+/// Metadata with one member, whose value is JSON.
+fn metadata(name: &str, value: &str) -> Option<Metadata> {
+    serde_json::from_str(&format!("{{\"{name}\": {value}}}")).unwrap()
+}
+
 /// A message with metadata.
-fn demanding(content: &str, name: &str, value: &serde_json::Value) -> Message {
-    let metadata = serde_json::json!({ name: value });
-    Message { metadata: serde_json::from_value(metadata).unwrap(), ..say(content) }
+fn demanding(content: &str, name: &str, value: &str) -> Message {
+    Message { metadata: metadata(name, value), ..say(content) }
 }
 
 #[tokio::test]
 async fn a_task_waits_for_a_worker_with_the_labels_that_it_requires() {
     let bench = bench().await;
-    let needs = |labels: &[&str]| demanding("gpu", "herald/requires", &serde_json::json!(labels));
     let plain = Worker::join(&bench, "vm:1").await;
     let gpu = Worker::joined(&bench, "vm:2", 1, &["linux", "gpu"]).await.unwrap();
-    let special = bench.post(needs(&["gpu"])).await.unwrap();
+    let special = bench.post(demanding("gpu", "herald/requires", "[\"gpu\"]")).await.unwrap();
     assert!(plain.poll(1, &[], Duration::from_millis(50)).await.unwrap().assignments.is_empty());
     let given = gpu.work().await;
     assert_eq!(given.task(), &special.id);
@@ -712,12 +710,11 @@ async fn a_task_waits_for_a_worker_with_the_labels_that_it_requires() {
     // The metadata of the send counts if the message has none.
     let mut send = SendMessage { message: say("x"), ..SendMessage::default() };
     send.configuration.return_immediately = true;
-    let metadata = serde_json::json!({ "herald/requires": ["tpu"] });
-    send.metadata = serde_json::from_value(metadata).unwrap();
+    send.metadata = metadata("herald/requires", "[\"tpu\"]");
     bench.sent(send).await.unwrap();
     assert!(plain.poll(1, &[], Duration::from_millis(50)).await.unwrap().assignments.is_empty());
-    for bad in [serde_json::json!("gpu"), serde_json::json!([""]), serde_json::json!([1])] {
-        let refused = bench.post(demanding("x", "herald/requires", &bad)).await.unwrap_err();
+    for bad in ["\"gpu\"", "[\"\"]", "[1]", "null"] {
+        let refused = bench.post(demanding("x", "herald/requires", bad)).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::InvalidParams, "{bad}");
     }
 }
@@ -725,9 +722,8 @@ async fn a_task_waits_for_a_worker_with_the_labels_that_it_requires() {
 #[tokio::test]
 async fn tasks_with_a_higher_priority_come_first() {
     let bench = bench().await;
-    for (content, priority) in [("low", -5), ("usual", 0), ("high", 100)] {
-        let priority = serde_json::json!(priority);
-        bench.post(demanding(content, "herald/priority", &priority)).await.unwrap();
+    for (content, priority) in [("low", "-5"), ("usual", "0"), ("high", "100")] {
+        bench.post(demanding(content, "herald/priority", priority)).await.unwrap();
     }
     let worker = Worker::join(&bench, "vm:1").await;
     for expected in ["high", "usual", "low"] {
@@ -735,8 +731,8 @@ async fn tasks_with_a_higher_priority_come_first() {
         assert_eq!(given.text(), expected);
         given.end(TurnOutcome::Done).await.unwrap();
     }
-    for bad in [serde_json::json!(101), serde_json::json!("high"), serde_json::json!(1.5)] {
-        let refused = bench.post(demanding("x", "herald/priority", &bad)).await.unwrap_err();
+    for bad in ["101", "\"high\"", "1.5"] {
+        let refused = bench.post(demanding("x", "herald/priority", bad)).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::InvalidParams, "{bad}");
     }
 }
