@@ -18,6 +18,15 @@ pub struct TaskVersion {
     pub epoch: Epoch,
 }
 
+/// The claim that the writes of a turn are made under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TurnClaim {
+    /// The member that holds the turn.
+    pub holder: MemberId,
+    /// The epoch of the claim.
+    pub epoch: Epoch,
+}
+
 /// Run state of a task: its unread messages, its current turn and the claim on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Run {
@@ -28,6 +37,8 @@ pub struct Run {
     pub turn: Seq,
     /// The number of attempts at that turn.
     pub attempt: u32,
+    /// True if a worker returned the current turn before its end. Its next attempt has the same number.
+    pub returned: bool,
     /// The number of artifacts before the turn. A repeated turn replaces the later ones.
     pub kept: usize,
     /// The fencing token: grows with every claim and every release.

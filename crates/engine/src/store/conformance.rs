@@ -12,6 +12,7 @@ mod log;
 mod members;
 mod owners;
 mod read;
+mod registrations;
 mod shared;
 mod sweep;
 mod turns;
@@ -122,10 +123,14 @@ where
             tasks_of_a_dead_member_are_due,
             the_oldest_task_is_due_first,
             owners_take_turns,
+            a_higher_priority_is_due_first,
+            a_task_is_due_for_workers_with_its_labels,
+            the_number_of_label_sets_is_limited,
             serial_tasks_are_due_in_the_order_of_their_messages,
             a_serial_conversation_has_one_turn,
             an_agent_that_is_not_serial_has_several_turns_per_conversation,
             a_paused_task_is_found_after_its_timeout,
+            a_queued_task_is_found_after_its_deadline,
         },
         members::{
             only_members_can_write,
@@ -133,6 +138,10 @@ where
             a_member_that_sends_heartbeats_is_not_marked_dead,
             tasks_of_a_member_are_due_when_it_leaves,
             agents_with_work_are_unserved_until_a_member_serves_them,
+            a_worker_is_found_by_its_session,
+            a_second_life_of_a_worker_ends_the_first,
+            the_tasks_that_a_member_holds_are_found,
+            a_task_of_a_holder_that_was_dead_before_its_claim_is_due,
         },
         changes::{
             a_member_is_notified_of_changes_by_others,
@@ -162,6 +171,15 @@ where
             a_key_is_revoked_once,
             the_last_use_of_a_key_is_recorded,
             all_members_are_notified_of_changed_keys,
+        },
+        registrations::{
+            a_registration_is_found_as_it_was_stored,
+            a_living_registration_is_replaced_by_its_owner_only,
+            signs_of_life_are_recorded,
+            unseen_workers_are_removed_and_remote_agents_stay,
+            registrations_are_listed_in_pages,
+            a_changed_card_is_recorded,
+            all_members_are_notified_of_registrations,
         },
         audit::{
             audit_records_are_read_as_they_were_written,
@@ -262,12 +280,14 @@ fn create(key: Key, now: i64) -> Append {
         expect: TaskVersion::default(),
         fence: None,
         writer: LIVING,
+        node: None,
         header,
         events,
         snapshot: None,
         dedup: None,
         webhook: None,
         cause: Actor::Caller.into(),
+        demands: None,
     }
 }
 
@@ -286,12 +306,14 @@ fn finish(key: Key, now: i64) -> Append {
         expect: TaskVersion::new(1, 0),
         fence: None,
         writer: LIVING,
+        node: None,
         header,
         events,
         snapshot,
         dedup: None,
         webhook: None,
         cause: Actor::Agent.into(),
+        demands: None,
     }
 }
 

@@ -68,6 +68,7 @@ mod push;
 mod push_crash;
 mod push_servers;
 mod resume;
+mod roles;
 mod scenario;
 mod seeds;
 mod stdio;

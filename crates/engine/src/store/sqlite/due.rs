@@ -2,55 +2,91 @@
 
 use std::collections::HashSet;
 
+use herald_protocol::AgentName;
 use rusqlite::{Connection, params};
 
 use crate::store::{Due, DueQuery, Key, MemberId};
 
 use super::{
-    members,
+    dead_holders::DeadHolders,
+    label_sets::label_sets_of,
     names::find_owner,
     reader::{find_agent, name},
-    rows::{Fault, first, readable, uint},
+    rows::{Fault, first, readable, size, uint},
     statements as sql,
 };
 
 /// The active tasks that no living member holds: those without a holder, and those of dead members.
 ///
 /// First one task of each owner, beginning with the owner after `query.after`; then their others. The cost
-/// depends on the limit and not on the number of owners or tasks.
-pub(super) fn due(conn: &Connection, query: &DueQuery<'_>) -> Result<Vec<Due>, Fault> {
+/// depends on the limit and the label sets, and not on the number of owners or tasks.
+pub(super) fn due(
+    conn: &Connection,
+    dead_holders: &DeadHolders,
+    query: &DueQuery<'_>,
+) -> Result<Vec<Due>, Fault> {
+    let Some(agent) = find_agent(conn, query.agent)? else { return Ok(Vec::new()) };
+    let start = dead_holders.start(agent);
     let conn = conn.unchecked_transaction()?;
-    let Some(agent) = find_agent(&conn, query.agent)? else { return Ok(Vec::new()) };
     let mut holders = vec![None];
-    holders.extend(dead_holders(&conn, agent)?.into_iter().map(Some));
+    holders.extend(dead_holders.find(&conn, agent, start)?.into_iter().map(Some));
+    // Each holder with each label set that its tasks require.
+    let mut queues = Vec::new();
+    for holder in holders {
+        let blob = holder.map(MemberId::blob);
+        let sets = label_sets_of(&conn, agent, blob.as_ref())?;
+        if let Some(holder) = holder.filter(|_| sets.is_empty()) {
+            dead_holders.clear(agent, holder);
+        }
+        let fitting = sets.into_iter().filter(|set| set.fits(query.labels));
+        queues.extend(fitting.map(|set| (blob, set.id)));
+    }
     let next_owner = |after: i64| -> Result<Option<i64>, Fault> {
         let mut next: Option<i64> = None;
-        for holder in &holders {
-            let found =
-                first(&conn, sql::DUE_OWNER, params![agent, holder, after], |row| row.get(0))?;
+        for (holder, set) in &queues {
+            let queue = params![agent, holder, set, after];
+            let found = first(&conn, sql::DUE_OWNER, queue, |row| row.get(0))?;
             next = [next, found].into_iter().flatten().min();
         }
         Ok(next)
     };
     let tasks = |owner: i64, limit: usize| -> Result<Vec<Due>, Fault> {
-        let mut found: Vec<(i64, i64, Due)> = Vec::new();
-        for holder in &holders {
+        let mut found: Vec<(i64, i64, i64, Due)> = Vec::new();
+        for (holder, set) in &queues {
             let mut find = conn.prepare_cached(sql::DUE_TASKS)?;
-            let mut rows = find.query(params![agent, holder, owner])?;
+            let mut rows = find.query(params![agent, holder, set, owner])?;
             let mut left = limit;
             while let Some(at) = rows.next()?.filter(|_| left > 0) {
-                let (created, row) = (at.get(0)?, at.get(1)?);
+                let (rank, created, row) = (at.get(0)?, at.get(1)?, at.get(2)?);
                 if let Some(due) = due_at(&conn, row, query.except)? {
-                    found.push((created, row, due));
+                    found.push((rank, created, row, due));
                     left -= 1;
                 }
             }
         }
-        found.sort_unstable_by_key(|(created, row, _)| (*created, *row));
+        found.sort_unstable_by_key(|(rank, created, row, _)| (*rank, *created, *row));
         found.truncate(limit);
-        Ok(found.into_iter().map(|(_, _, due)| due).collect())
+        Ok(found.into_iter().map(|(.., due)| due).collect())
     };
     in_turn(&conn, query, next_owner, tasks)
+}
+
+/// The active tasks of an agent that one member holds.
+pub(super) fn held(
+    conn: &Connection,
+    agent: &AgentName,
+    holder: MemberId,
+    limit: usize,
+) -> Result<Vec<Due>, Fault> {
+    let conn = conn.unchecked_transaction()?;
+    let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
+    let mut find = conn.prepare_cached(sql::SOME_HELD_TASKS)?;
+    let rows = find.query_map(params![agent, holder.blob(), size(limit)], |row| row.get(0))?;
+    let mut held = Vec::new();
+    for row in rows {
+        held.extend(due_at(&conn, row?, &HashSet::new())?);
+    }
+    Ok(held)
 }
 
 /// Takes one task of each owner and then the others, up to the limit.
@@ -85,22 +121,6 @@ pub(super) fn in_turn(
         found.extend(tasks(owner, left + 1)?.into_iter().skip(1));
     }
     Ok(found)
-}
-
-/// The holders of an agent's tasks that are not living members, in the same transaction as the
-/// tasks. A member joins before it can hold a task, so a holder that is not found is dead.
-fn dead_holders(conn: &Connection, agent: i64) -> Result<Vec<Vec<u8>>, Fault> {
-    let mut holders = Vec::new();
-    let mut last: Vec<u8> = Vec::new();
-    while let Some(holder) =
-        first(conn, sql::NEXT_HOLDER, params![agent, last], |row| row.get::<_, Vec<u8>>(0))?
-    {
-        last.clone_from(&holder);
-        if !members::is_living(conn, &holder)? {
-            holders.push(holder);
-        }
-    }
-    Ok(holders)
 }
 
 /// The data for claiming a task, unless it is excepted or its stored data cannot be read.

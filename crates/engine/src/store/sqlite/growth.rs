@@ -11,10 +11,11 @@ use crate::{
     clock::Clock,
     store::{
         Actor, ApiKey, ApiKeyQuery, Append, AuditActor, AuditEntry, AuditQuery, AuditRetention,
-        Conversation, Dedup, DeliveryAttempt, DueQuery, FeedQuery, Header, HistoryQuery, Key, Kind,
-        ListQuery, Loaded, MemberId, MemberKind, NewWebhook, NextDelivery, Owner, OwnerQuery,
+        Conversation, Declaration, Dedup, DeliveryAttempt, Demands, DueQuery, FeedQuery, Header,
+        HistoryQuery, Key, Kind, ListQuery, Loaded, MemberId, MemberKind, NewRegistration,
+        NewWebhook, NextDelivery, Owner, OwnerQuery, PinnedCard, Registration, RegistrationStore,
         Retention, Run, Scope, Snapshot, Store, TaskVersion, WebhookClaim, WebhookId,
-        WebhookLimits, WebhookProgress, WebhookQuery, WebhookStore, WebhookTarget,
+        WebhookLimits, WebhookProgress, WebhookQuery, WebhookStore, WebhookTarget, WorkerMember,
     },
 };
 
@@ -58,6 +59,11 @@ const WEBHOOKS: &str = "INSERT INTO webhooks (row, id, task, owner, config, rece
     dialect, created, start, cursor, state, failures, due, attempts) \
     SELECT i, CAST(printf('%016d', i) AS BLOB), i, 1 + i % 20, 'a', 'acme http://r' || i, 'http://r' || i, \
     x'', 10, i, 3, 2, 3, 9, i, 9 FROM n";
+
+/// Workers, half of them unseen for long.
+const REGISTRATIONS: &str = "INSERT INTO registrations (name, role, instance, tenant, principal, \
+    declaration, created, last_seen) \
+    SELECT printf('role:h:%08d', i), 'role', printf('h:%08d', i), 'acme', 'p', '{}', i, i FROM n";
 
 /// Waiting tasks, one event each. With `?2` each has its own conversation.
 const WAITING: &str = "INSERT INTO tasks (row, owner, agent, id, context, state, changed, created, \
@@ -112,6 +118,7 @@ impl Counted {
             conn.execute("UPDATE tasks SET webhooks = 1", []).unwrap();
             // One that cannot be read, which the first claim parks.
             conn.execute("UPDATE webhooks SET dialect = 99, state = 1 WHERE row = 1", []).unwrap();
+            conn.execute(&format!("{NUMBERS} {REGISTRATIONS}"), [tasks]).unwrap();
             conn.execute_batch(
                 "INSERT INTO dedup (key, position) SELECT key, position FROM events
                  WHERE key IS NOT NULL;
@@ -189,12 +196,14 @@ fn received(key: Key, context: &str) -> Append {
         expect: TaskVersion::default(),
         fence: None,
         writer: LIVING,
+        node: None,
         header,
         events,
         snapshot: None,
         dedup,
         webhook: None,
         cause: Actor::Caller.into(),
+        demands: None,
     }
 }
 
@@ -208,12 +217,14 @@ fn begun(key: Key) -> Append {
         expect: TaskVersion::new(1, 0),
         fence: None,
         writer: LIVING,
+        node: None,
         header,
         events,
         snapshot: None,
         dedup: None,
         webhook: None,
         cause: Actor::Agent.into(),
+        demands: None,
     }
 }
 
@@ -237,7 +248,91 @@ async fn everything(tasks: i64) -> Counted {
     writes(&mut counted).await;
     keys_and_audit(&mut counted, tasks).await;
     webhooks(&mut counted, tasks).await;
+    registrations(&mut counted, tasks).await;
+    workers(&mut counted).await;
     counted
+}
+
+fn worker(number: i64) -> WorkerMember {
+    WorkerMember {
+        name: format!("a:vm:{number}"),
+        role: "a".into(),
+        owner: owner(1),
+        labels: vec!["gpu".to_owned()],
+        concurrency: 1,
+    }
+}
+
+/// Workers, and tasks with demands.
+async fn workers(counted: &mut Counted) {
+    let (first, second) = (MemberId(0x33), MemberId(0x44));
+    counted.store.join_worker(first, &worker(1)).await.unwrap();
+    counted.note("a worker that joins");
+    assert_eq!(counted.store.join_worker(second, &worker(1)).await, Ok(vec![first]));
+    counted.note("the second life of a worker");
+    counted.store.count_heartbeat(second).await.unwrap();
+    counted.note("a poll of a worker");
+    counted.store.find_worker(second).await.unwrap().unwrap();
+    counted.note("a worker by its session");
+    for (task, label) in [("one", "gpu"), ("two", "gpu"), ("three", "tpu")] {
+        let demands = Demands { labels: vec![label.to_owned()], priority: 5 };
+        let key = Key { owner: owner(1), task: task.into() };
+        let append = Append { dedup: None, ..received(key, "demands") };
+        counted.store.append(Append { demands: Some(Box::new(demands)), ..append }).await.unwrap();
+        counted.note("a task with demands");
+    }
+    let agent = AgentName::from("a");
+    let labels = ["gpu".to_owned()];
+    let query = DueQuery { labels: Some(&labels), ..DueQuery::new(&agent, 1) };
+    assert_eq!(counted.store.due(query).await.unwrap().len(), 1);
+    counted.note("the next task of a worker");
+    let mut claim = begun(Key { owner: owner(1), task: "one".into() });
+    claim.header.run.holder = Some(second);
+    counted.store.append(claim).await.unwrap();
+    counted.note("a claim for a worker");
+    assert_eq!(counted.store.held(&agent, second, 9).await.unwrap().len(), 1);
+    counted.note("the turns of a worker after a restart");
+}
+
+/// Registrations, beside as many as there are tasks.
+async fn registrations(counted: &mut Counted, tasks: i64) {
+    let now = Timestamp::from_millis(tasks);
+    let new = |name: &str, card: Option<PinnedCard>| NewRegistration {
+        registration: Registration {
+            name: name.into(),
+            role: "role".into(),
+            instance: "h:new".to_owned(),
+            owner: owner(1),
+            declaration: Declaration::default(),
+            session: Some(LIVING),
+            card,
+            created: now,
+            last_seen: now,
+        },
+        alive_since: now,
+        audit: AuditEntry::new(AuditActor::default(), "a"),
+    };
+    counted.store.put_registration(new("role:h:new", None)).await.unwrap();
+    counted.note("a new worker");
+    counted.store.put_registration(new("role:h:new", None)).await.unwrap().unwrap();
+    counted.note("a worker that registers again");
+    let (url, digest, document) = (String::new(), String::new(), String::new());
+    let card = PinnedCard { url, digest, document, changed_to: None };
+    counted.store.put_registration(new("remote", Some(card))).await.unwrap();
+    counted.note("a new remote agent");
+    assert_eq!(counted.store.record_card_change("remote", None).await, Ok(true));
+    counted.note("a changed card");
+    counted.store.record_seen(vec![("role:h:00000007".into(), now)]).await.unwrap();
+    counted.note("a sign of life");
+    counted.store.find_registration("role:h:00000009").await.unwrap().unwrap();
+    counted.note("one registration");
+    assert_eq!(counted.store.registrations(Some("role:h:00000100"), 3).await.unwrap().len(), 3);
+    counted.note("a page of registrations");
+    assert_eq!(counted.store.remove_unseen(now, 3).await.unwrap().len(), 3);
+    counted.note("unseen workers that are removed");
+    let removed = AuditEntry::new(AuditActor::default(), "a");
+    counted.store.remove_registration("remote", removed).await.unwrap().unwrap();
+    counted.note("a remote agent that is removed");
 }
 
 /// Webhooks, while each of the tasks has a parked one.
@@ -404,6 +499,8 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     let before = Timestamp::from_millis(tasks);
     assert_eq!(counted.store.paused(&agent, before, 3).await.unwrap().len(), 3);
     counted.note("paused tasks");
+    assert_eq!(counted.store.queued(&agent, before, 3).await.unwrap().len(), 3);
+    counted.note("queued tasks");
 }
 
 async fn writes(counted: &mut Counted) {
@@ -664,6 +761,53 @@ async fn hanging(receivers: i64) -> Counted {
 #[tokio::test]
 async fn costs_of_a_claim_do_not_grow_with_the_number_of_receivers_that_hang() {
     compare(&hanging(100).await, &hanging(10_000).await);
+}
+
+/// Finds and claims the next task, while many workers hold one each and many tasks wait.
+async fn at_work(workers: i64, waiting: i64) -> Counted {
+    let agent = AgentName::from("a");
+    let mut counted = Counted::new(waiting + workers, waiting + workers, |conn| {
+        let tasks = waiting + workers;
+        conn.execute(&format!("{NUMBERS} {WAITING}"), params![tasks, true]).unwrap();
+        conn.execute(&format!("{NUMBERS} {MESSAGES}"), [tasks]).unwrap();
+    });
+    counted.store.join(LIVING, MemberKind::Node, "node").await.unwrap();
+    for number in 1..=workers {
+        let id = MemberId(0x1_0000 + number as u128);
+        counted.store.join_worker(id, &worker(number)).await.unwrap();
+        let mut held = begun(Key { owner: owner(1), task: format!("t{number}").as_str().into() });
+        held.header.run.holder = Some(id);
+        held.header.created = Timestamp::from_millis(0);
+        counted.store.append(held).await.unwrap();
+    }
+    // The first search reads all holders.
+    counted.store.due(DueQuery::new(&agent, 1)).await.unwrap();
+    counted.note("the workers");
+    counted.done.clear();
+    let next = async |counted: &Counted| {
+        let due = counted.store.due(DueQuery::new(&agent, 1)).await.unwrap().swap_remove(0);
+        (due.key.task.to_string(), due.holder)
+    };
+    assert_eq!(next(&counted).await, (format!("t{}", workers + 1), None));
+    counted.note("the next task");
+    let worker = MemberId(0x1_0001);
+    counted.store.count_heartbeat(worker).await.unwrap();
+    counted.note("a poll");
+    let mut claim =
+        begun(Key { owner: owner(1), task: format!("t{}", workers + 1).as_str().into() });
+    claim.header.run.holder = Some(worker);
+    counted.store.append(claim).await.unwrap();
+    counted.note("a claim");
+    assert_eq!(counted.store.mark_dead(worker, 1).await, Ok(true));
+    counted.note("the death of a worker");
+    assert_eq!(next(&counted).await, ("t1".to_owned(), Some(worker)));
+    counted.note("the turn of the dead worker");
+    counted
+}
+
+#[tokio::test]
+async fn costs_of_a_claim_do_not_grow_with_the_workers_or_the_queue() {
+    compare(&at_work(10, 100).await, &at_work(1_000, 10_000).await);
 }
 
 #[tokio::test]

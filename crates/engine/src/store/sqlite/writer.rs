@@ -15,6 +15,7 @@ use crate::{clock::Clock, metrics::StoreMetrics, store::change::ChangeBus};
 use super::{
     append::{AfterCommit, Batch, JobResult, NextNumbers, WriterCache},
     checkpoint::Checkpoints,
+    dead_holders::DeadHolders,
     files::Files,
     job::{Queued, Work},
     members::Heartbeats,
@@ -45,6 +46,7 @@ pub(super) struct WriterShared {
     pub(super) bus: Arc<ChangeBus>,
     /// True once two nodes were members at the same time.
     pub(super) is_shared: Arc<AtomicBool>,
+    pub(super) dead_holders: Arc<DeadHolders>,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<StoreMetrics>,
 }
@@ -161,13 +163,15 @@ impl Writer {
             bus: &self.shared.bus,
             is_shared: &self.shared.is_shared,
             changes: Vec::new(),
+            died: Vec::new(),
             has_ready_webhooks: false,
         };
         for job in &mut *jobs {
             job.run(&mut batch)?;
         }
-        let AfterCommit { swept, changes } = batch.finish()?;
+        let AfterCommit { swept, changes, died } = batch.finish()?;
         transaction.commit()?;
+        self.shared.dead_holders.add(died);
         for (writer, change) in changes {
             self.shared.bus.publish(writer, change);
         }
@@ -268,12 +272,14 @@ mod tests {
             expect: TaskVersion::new(expect, 0),
             fence: None,
             writer: MemberId(1),
+            node: None,
             header,
             events: vec![(Kind::Artifact, bytes::Bytes::new())],
             snapshot: None,
             dedup: Some(Dedup { key: [key; 32], content: [0; 32] }),
             webhook: None,
             cause: Cause::default(),
+            demands: None,
         }
     }
 
@@ -308,11 +314,13 @@ mod tests {
             clock: Clock::system(),
             bus: Arc::default(),
             is_shared: Arc::default(),
+            dead_holders: Arc::default(),
             metrics: Arc::default(),
         };
         let mut writer = Writer::new(shared, None, None, opened.next);
         let mut conn = conn.lock().unwrap();
-        conn.execute("INSERT INTO members VALUES (?1, 0, '', '[]')", [MemberId(1).blob()]).unwrap();
+        conn.execute("INSERT INTO members VALUES (?1, 0, '', '[]', NULL)", [MemberId(1).blob()])
+            .unwrap();
         assert_eq!(outcomes(&mut writer, &mut conn, [append("damaged", 0, 1)]), [Ok(1)]);
         conn.execute_batch("UPDATE tasks SET unread = 'x'; UPDATE dedup SET position = 77")
             .unwrap();
