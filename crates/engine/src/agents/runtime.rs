@@ -27,7 +27,7 @@ use crate::{
 pub(crate) struct AgentRuntime {
     pub(crate) profile: Arc<Profile>,
     pub(crate) agent: Arc<dyn Agent>,
-    places: Places,
+    places: TurnPlaces,
     /// Wakes the dispatcher.
     waker: Arc<Notify>,
     /// True once its dispatcher runs.
@@ -41,7 +41,7 @@ pub(crate) struct AgentRuntime {
 
 /// The places in which the turns of an agent run.
 #[derive(Debug, Clone)]
-enum Places {
+enum TurnPlaces {
     /// This process.
     Here {
         /// Permits of turns that work.
@@ -65,14 +65,14 @@ pub(crate) enum Runner {
 /// Permission to run one turn, with the resources that the turn holds. Dropping it returns them.
 #[derive(Debug)]
 pub(crate) struct TurnPermit {
-    place: Place,
+    place: TurnPlace,
     /// The memory of the turn, once it is reserved.
     _memory: Option<Reservation>,
 }
 
 /// The place of one turn.
 #[derive(Debug)]
-enum Place {
+enum TurnPlace {
     Here(Arc<PausablePermit>),
     Worker(WorkerPlace),
 }
@@ -110,16 +110,16 @@ impl TurnPermit {
     /// The concurrency permit, which the turn pauses and resumes; `None` for a turn of a worker.
     pub(crate) fn pausable(&self) -> Option<Arc<PausablePermit>> {
         match &self.place {
-            Place::Here(permit) => Some(Arc::clone(permit)),
-            Place::Worker(_) => None,
+            TurnPlace::Here(permit) => Some(Arc::clone(permit)),
+            TurnPlace::Worker(_) => None,
         }
     }
 
     /// The place of the worker that runs the turn; `None` if it runs here.
     pub(crate) fn worker(&self) -> Option<&WorkerPlace> {
         match &self.place {
-            Place::Here(_) => None,
-            Place::Worker(place) => Some(place),
+            TurnPlace::Here(_) => None,
+            TurnPlace::Worker(place) => Some(place),
         }
     }
 
@@ -131,7 +131,7 @@ impl TurnPermit {
 
 impl From<WorkerPlace> for TurnPermit {
     fn from(place: WorkerPlace) -> Self {
-        Self { place: Place::Worker(place), _memory: None }
+        Self { place: TurnPlace::Worker(place), _memory: None }
     }
 }
 
@@ -141,12 +141,12 @@ impl AgentRuntime {
             Runner::Agent(agent) => {
                 let running = Arc::new(Semaphore::new(running_permits(&profile)));
                 let paused = Arc::new(Semaphore::new(paused_permits(&profile)));
-                (agent, Places::Here { running, paused }, Arc::default())
+                (agent, TurnPlaces::Here { running, paused }, Arc::default())
             }
             Runner::Workers(settings) => {
                 let pool = Arc::new(WorkerPool::new(settings));
                 let waker = Arc::clone(pool.dispatcher());
-                (Arc::new(RoleAgent), Places::Workers(pool), waker)
+                (Arc::new(RoleAgent), TurnPlaces::Workers(pool), waker)
             }
         };
         Self {
@@ -178,40 +178,40 @@ impl AgentRuntime {
     /// The workers of a role; `None` for an agent in this process.
     pub(crate) fn pool(&self) -> Option<&Arc<WorkerPool>> {
         match &self.places {
-            Places::Here { .. } => None,
-            Places::Workers(pool) => Some(pool),
+            TurnPlaces::Here { .. } => None,
+            TurnPlaces::Workers(pool) => Some(pool),
         }
     }
 
     /// Takes a permit for a turn, if one is free: of a worker with these labels, or in this process.
     pub(crate) fn try_acquire(&self, labels: &[String]) -> Option<TurnPermit> {
         match &self.places {
-            Places::Here { running, paused } => {
+            TurnPlaces::Here { running, paused } => {
                 Some(permit(running, paused, Arc::clone(running).try_acquire_owned().ok()?))
             }
-            Places::Workers(pool) => pool.try_take(labels).map(TurnPermit::from),
+            TurnPlaces::Workers(pool) => pool.try_take(labels).map(TurnPermit::from),
         }
     }
 
     /// Takes a permit for a turn in this process, as soon as one is free. Pending for ever for a role.
     pub(crate) async fn acquire(&self) -> TurnPermit {
         match &self.places {
-            Places::Here { running, paused } => {
+            TurnPlaces::Here { running, paused } => {
                 let held = Arc::clone(running).acquire_owned().await;
                 permit(running, paused, held.expect("the semaphore is never closed"))
             }
-            Places::Workers(_) => std::future::pending().await,
+            TurnPlaces::Workers(_) => std::future::pending().await,
         }
     }
 
     /// The number of turns in memory: those that work and those that wait for their caller.
     pub(crate) fn turns(&self) -> usize {
         match &self.places {
-            Places::Here { running, paused } => {
+            TurnPlaces::Here { running, paused } => {
                 let all = running_permits(&self.profile) + paused_permits(&self.profile);
                 all.saturating_sub(running.available_permits() + paused.available_permits())
             }
-            Places::Workers(pool) => pool.turns(),
+            TurnPlaces::Workers(pool) => pool.turns(),
         }
     }
 
@@ -233,8 +233,8 @@ impl AgentRuntime {
     /// Wakes the dispatcher, because the store may have a due task.
     pub(crate) fn wake(&self) {
         match &self.places {
-            Places::Here { .. } => self.waker.notify_one(),
-            Places::Workers(pool) => pool.wake(),
+            TurnPlaces::Here { .. } => self.waker.notify_one(),
+            TurnPlaces::Workers(pool) => pool.wake(),
         }
     }
 
@@ -266,7 +266,7 @@ fn permit(
 ) -> TurnPermit {
     let (running, paused) = (Arc::clone(running), Arc::clone(paused));
     let permit = Arc::new(PausablePermit { running, paused, held: Mutex::new(held) });
-    TurnPermit { place: Place::Here(permit), _memory: None }
+    TurnPermit { place: TurnPlace::Here(permit), _memory: None }
 }
 
 fn running_permits(profile: &Profile) -> usize {

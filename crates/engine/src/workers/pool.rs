@@ -42,7 +42,7 @@ pub(crate) struct WorkerPool {
 
 #[derive(Debug, Default)]
 struct PoolState {
-    sessions: HashMap<MemberId, Session>,
+    sessions: HashMap<MemberId, WorkerSession>,
     /// The sessions with free places, by class, the one that has waited longest first.
     ready: BTreeMap<Labels, BTreeSet<(u64, MemberId)>>,
     /// The classes for which no task was due, each at a number of `wakes`.
@@ -54,7 +54,7 @@ struct PoolState {
 }
 
 #[derive(Debug)]
-struct Session {
+struct WorkerSession {
     worker: Arc<WorkerMember>,
     labels: Labels,
     turns: HashMap<(String, Epoch), Arc<WorkerTurn>>,
@@ -185,7 +185,7 @@ impl WorkerPool {
 
     /// Adds a session. `attaching` turns of it are offered later.
     pub(crate) fn add(&self, id: MemberId, worker: WorkerMember, attaching: usize) {
-        let session = Session {
+        let session = WorkerSession {
             labels: worker.labels.clone().into(),
             worker: Arc::new(worker),
             turns: HashMap::new(),
@@ -242,7 +242,7 @@ impl WorkerPool {
     /// The sessions.
     pub(crate) fn views(&self) -> Vec<SessionView> {
         let state = self.lock();
-        let view = |(id, session): (&MemberId, &Session)| SessionView {
+        let view = |(id, session): (&MemberId, &WorkerSession)| SessionView {
             session: *id,
             worker: Arc::clone(&session.worker),
             turns: session.turns.len(),
@@ -391,7 +391,7 @@ impl PoolState {
     }
 
     /// Moves a session to the end of its class, or out of it if it has no free place.
-    fn update_ready(&mut self, id: MemberId, session: &mut Session) {
+    fn update_ready(&mut self, id: MemberId, session: &mut WorkerSession) {
         if let Some(class) = self.ready.get_mut(&session.labels) {
             class.remove(&(session.order, id));
             if class.is_empty() {
@@ -448,7 +448,7 @@ impl WorkerPlace {
     }
 
     /// Ends the state in which the session does not have the turn.
-    fn settle(&self, session: &mut Session) {
+    fn settle(&self, session: &mut WorkerSession) {
         let count = if self.is_attached { &mut session.attaching } else { &mut session.reserved };
         *count = count.saturating_sub(1);
     }
