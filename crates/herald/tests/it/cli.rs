@@ -258,7 +258,11 @@ async fn a_mistake_in_an_agent_is_shown_at_its_key_with_an_example() {
         (exec, "allowed_roots = [\"nowhere\"]", &["allowed_roots: there is no directory"]),
         (exec, "allowed_roots = \".\"", &["expected a list", "allowed_roots = [\"./repo\"]"]),
         (exec, "timeout = 30", &["a length of time such as \"30s\""]),
-        (exec, "memory = 3", &["`memory` belongs to kind = \"a2a\", \"llm\" or that of a coding"]),
+        (
+            exec,
+            "memory = 3",
+            &["`memory` belongs to kind = \"a2a\", \"llm\", \"worker\" or that of a coding"],
+        ),
         (exec, "url = \"http://a.example\"", &["`url` belongs to kind = \"a2a\" or \"llm\""]),
         (exec, "env = [\"A=b\"]", &["expected a table", "env = { LANG = \"C.UTF-8\" }"]),
         (exec, "extensions = [\"https://a.example\"]", &["expected a table", "uri = "]),
@@ -338,7 +342,6 @@ async fn errors_in_the_file_contain_no_secret() {
 async fn an_unknown_kind_is_refused_by_name() {
     let agent = |kind: &str| format!("[[agents]]\nname = \"mine\"\nkind = \"{kind}\"\n");
     refused(&agent("eccho"), &["mine", "unknown kind \"eccho\"", "\"echo\""]).await;
-    refused(&agent("worker"), &["mine", "worker", "not part of this version"]).await;
     let twice = format!("{}{}", agent("echo"), agent("echo"));
     refused(&twice, &["\"mine\"", "twice"]).await;
     refused("[[agents]]\nname = \"Mine!\"\nkind = \"echo\"\n", &["Mine!", "a-z"]).await;

@@ -522,7 +522,7 @@ async fn operators_fail_tasks_and_retry_them_as_new_ones() {
     );
     let stopped = async {
         while !hub.engine.at_work().is_empty() {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(SOON, stopped).await.expect("the running turn is told to stop");
