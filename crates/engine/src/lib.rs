@@ -68,6 +68,8 @@ pub use read::{
 };
 pub use settings::{Settings, WebhookSettings};
 pub use turns::{
+    caught,
+    failure::{of_agent as agent_failure, of_panic as panic_failure},
     recovery::QueuedTasks,
     turn::{self, Stop, Turn},
 };

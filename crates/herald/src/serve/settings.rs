@@ -13,6 +13,7 @@ mod push;
 mod tls;
 mod trace;
 mod upstream;
+mod worker;
 
 use std::{
     collections::BTreeMap,
@@ -45,6 +46,7 @@ pub(crate) use packages::packages;
 pub(crate) use push::{webhook_config, with_stored_keys};
 pub(crate) use tls::TlsFiles;
 pub(crate) use trace::TraceSettings;
+pub(crate) use worker::worker_agent;
 
 const DEFAULT_CONFIG: &str = "herald.toml";
 const DEFAULT_DATA: &str = "herald-data";
@@ -529,7 +531,7 @@ fn build(
 }
 
 /// The recovery of interrupted turns, by the key `attempts`.
-fn recovery(attempts: Option<u32>, otherwise: Recovery) -> Recovery {
+pub(crate) fn recovery(attempts: Option<u32>, otherwise: Recovery) -> Recovery {
     match attempts {
         None => otherwise,
         Some(0 | 1) => Recovery::Fail,

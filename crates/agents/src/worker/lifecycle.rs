@@ -1,0 +1,101 @@
+//! Lifecycle of a worker: sessions one after the other, heartbeats beside them, and the drain at the end.
+
+use std::{sync::Arc, time::Duration};
+
+use reqwest::Method;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Worker, WorkerError,
+    connection::{ANSWER, CallError, path},
+    poll::{self, SessionEnd},
+    session::Session,
+    wire::HeartbeatRequest,
+};
+
+/// The time that the ends of turns have to reach the server once they were handed back.
+const FAREWELL: Duration = Duration::from_secs(10);
+/// The pause between two heartbeats after one without an answer.
+const HEARTBEAT_RETRY: Duration = Duration::from_secs(5);
+
+/// Registers and works until the worker has drained, again and again if its session expires.
+pub(super) async fn run(
+    worker: Arc<Worker>,
+    draining: CancellationToken,
+) -> Result<(), WorkerError> {
+    loop {
+        let Some(registration) = worker.register(&draining).await? else { return Ok(()) };
+        let (server, concurrency) = (worker.connection.url(), worker.settings.concurrency);
+        tracing::info!(
+            name = registration.name, url = registration.url, server, concurrency, "registered"
+        );
+        let session =
+            Arc::new(Session::new(Arc::clone(&worker), registration, draining.clone()));
+        let ended = tokio::select! {
+            ended = poll::run(&session) => ended,
+            ended = heartbeat(&session) => ended,
+            () = drained(&session) => SessionEnd::Drained,
+        };
+        match ended {
+            SessionEnd::Drained => {
+                worker.leave(&session.registration).await;
+                return Ok(());
+            }
+            SessionEnd::Expired => {
+                tracing::warn!(
+                    name = session.registration.name,
+                    "the server does not know this session any more; stopping its turns and registering again"
+                );
+                stop(&session).await;
+            }
+            SessionEnd::Refused(error) => {
+                stop(&session).await;
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Stops all turns of a session that is over, and waits for their agents.
+async fn stop(session: &Session) {
+    session.abandon();
+    session.tasks.close();
+    let limit = session.worker.profile.grace + FAREWELL;
+    if timeout(limit, session.tasks.wait()).await.is_err() {
+        tracing::warn!("agents of the former session have not stopped in time");
+    }
+}
+
+/// Keeps the registration in the discovery of agents.
+async fn heartbeat(session: &Session) -> SessionEnd {
+    let registration = &session.registration;
+    let path = path(&registration.name, "/heartbeat");
+    let request = HeartbeatRequest { session: &registration.session };
+    let period = Duration::from_secs(registration.heartbeat_seconds.max(1));
+    let mut pause = period;
+    loop {
+        sleep(pause).await;
+        let connection = &session.worker.connection;
+        let beat = connection.call(Method::POST, &path, Some(&request), ANSWER).await;
+        pause = match beat {
+            Ok(serde::de::IgnoredAny) => period,
+            Err(CallError::Unavailable(_)) => HEARTBEAT_RETRY.min(period),
+            Err(CallError::Refused(refusal)) if refusal.is_expired() => return SessionEnd::Expired,
+            Err(CallError::Refused(refusal)) => return SessionEnd::Refused(refusal.into()),
+        };
+    }
+}
+
+/// Returns when a worker that drains must leave, although turns may be left whose end the server could
+/// not be told.
+async fn drained(session: &Session) {
+    session.draining.cancelled().await;
+    let (turns, limit) = (session.claims().len(), session.worker.settings.drain_timeout);
+    tracing::info!(turns, ?limit, "taking no more work; waiting for the running turns");
+    sleep(limit).await;
+    let turns = session.claims().len();
+    tracing::warn!(turns, "handing back the turns that have not ended");
+    session.hand_back();
+    sleep(session.worker.profile.grace + FAREWELL).await;
+}

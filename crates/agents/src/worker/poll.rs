@@ -1,0 +1,99 @@
+//! Poll loop of a session: asks for turns, and tells the server which ones are at work.
+
+use std::{sync::Arc, time::Duration};
+
+use reqwest::Method;
+use tokio::time::sleep;
+
+use super::{
+    WorkerError,
+    backoff::Backoff,
+    connection::{CallError, path},
+    session::Session,
+    turn_run,
+    wire::{PollReply, PollRequest},
+};
+
+/// The time that an answer may take beside the wait that the poll asks for.
+const ANSWER: Duration = Duration::from_secs(10);
+/// The pause before the next poll of a server that shuts down.
+const LEAVING: Duration = Duration::from_millis(500);
+
+/// The end of a session.
+#[derive(Debug)]
+pub(super) enum SessionEnd {
+    /// The worker drains, and no turn is left.
+    Drained,
+    /// The server does not know the session any more.
+    Expired,
+    /// The server refused the worker for good.
+    Refused(WorkerError),
+}
+
+/// Polls until the session ends.
+pub(super) async fn run(session: &Arc<Session>) -> SessionEnd {
+    let mut backoff = Backoff::new();
+    let connection = &session.worker.connection;
+    let path = path(&session.registration.name, "/poll");
+    loop {
+        let draining = session.draining.is_cancelled();
+        if draining && session.is_idle() {
+            return SessionEnd::Drained;
+        }
+        let number = session.begin_poll();
+        let (free, wait_seconds) = (session.free(), session.registration.poll_seconds);
+        let (id, turns) = (&*session.registration.session, session.claims());
+        let request = PollRequest { session: id, free, turns, wait_seconds, draining };
+        let limit = Duration::from_secs(wait_seconds) + ANSWER;
+        let poll = connection.call::<PollReply>(Method::POST, &path, Some(&request), limit);
+        let answer = tokio::select! {
+            answer = poll => answer,
+            // The server gives a turn again whose assignment is lost with this request.
+            () = is_outdated(session, free, draining) => continue,
+            () = session.lost.cancelled() => return SessionEnd::Expired,
+        };
+        match answer {
+            Ok(reply) => {
+                connection.answered();
+                backoff = Backoff::new();
+                apply(session, reply, number).await;
+            }
+            Err(CallError::Refused(refusal)) if refusal.is_expired() => return SessionEnd::Expired,
+            Err(CallError::Refused(refusal)) => return SessionEnd::Refused(refusal.into()),
+            Err(CallError::Unavailable(fault)) => {
+                connection.lost(&fault.text);
+                tokio::select! {
+                    () = backoff.wait(fault.retry_after) => {}
+                    () = session.lost.cancelled() => return SessionEnd::Expired,
+                }
+            }
+        }
+    }
+}
+
+/// Returns when the server must know more than a poll in flight says: a free place after none, or that
+/// the worker drains.
+async fn is_outdated(session: &Session, free: usize, draining: bool) {
+    loop {
+        tokio::select! {
+            () = session.changed() => {}
+            () = session.draining.cancelled(), if !draining => return,
+        }
+        if free == 0 && session.free() > 0 || draining && session.is_idle() {
+            return;
+        }
+    }
+}
+
+async fn apply(session: &Arc<Session>, reply: PollReply, number: u64) {
+    session.note_answers(&reply.answered, number);
+    for stopped in reply.stop {
+        session.stop(stopped);
+    }
+    for assigned in reply.assignments {
+        turn_run::start(session, assigned);
+    }
+    if reply.leaving {
+        sleep(LEAVING).await;
+    }
+}
