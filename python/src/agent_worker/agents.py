@@ -6,6 +6,9 @@ import asyncio
 import codecs
 import importlib
 import inspect
+import logging
+import os
+import select
 import subprocess
 import threading
 from typing import Any, Callable, Optional
@@ -21,6 +24,11 @@ Agent = Callable[[Turn], None]
 
 #: The time that a program has to end before it is killed.
 GRACE = 5.0
+
+#: The time for which a piece of output is held.
+HOLD = 0.1
+
+log = logging.getLogger("agent_worker")
 
 
 def of_function(function: Callable[[Turn], Any]) -> Agent:
@@ -57,36 +65,25 @@ def of_command(command: str) -> Agent:
     """An agent that runs a shell command: the text of the message is its input, its output the answer."""
 
     def run(turn: Turn) -> None:
-        process = subprocess.Popen(
-            ["sh", "-c", command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        turn.on_cancel(lambda: _end(process))
-        errors: list[bytes] = []
-        feed = threading.Thread(target=_feed, args=(process, turn.text.encode()), daemon=True)
-        drain = threading.Thread(target=lambda: errors.append(process.stderr.read()), daemon=True)
-        feed.start()
-        drain.start()
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        try:
-            while True:
-                piece = process.stdout.read1(65536)
-                text = decoder.decode(piece, not piece)
-                if text or not piece:
-                    turn.artifact(text, append=True, last=not piece)
-                if not piece:
-                    break
-            status = process.wait()
-        finally:
-            _end(process)
+        pipe = subprocess.PIPE
+        arguments = ["sh", "-c", command]
+        with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+            turn.on_cancel(lambda: _end(process))
+            errors: list[bytes] = []
+            feed = threading.Thread(target=_feed, args=(process, turn.text.encode()), daemon=True)
+            drain = threading.Thread(target=lambda: errors.append(process.stderr.read()), daemon=True)
+            feed.start()
+            drain.start()
+            try:
+                _publish(turn, process.stdout.fileno())
+                status = process.wait()
+            finally:
+                _end(process)
+                drain.join(GRACE)
         if turn.is_cancelled:
             raise Cancelled()
         if status != 0:
-            drain.join(GRACE)
-            print(b"".join(errors).decode(errors="replace")[-4096:], flush=True)
+            log.warning("the program of task %s failed: %s", turn.task_id, b"".join(errors)[-4096:].decode(errors="replace"))
             raise Failed(f"the program ended with status {status}")
 
     return run
@@ -135,6 +132,24 @@ def _write(turn: Turn, event: Any) -> None:
         turn.write_artifact(artifact, line["append"], line["lastChunk"])
     elif line["state"] != TaskState.submitted.value:
         turn.report(line["state"], line.get("parts"))
+
+
+def _publish(turn: Turn, output: int) -> None:
+    """Appends the output of a program to one artifact, in pieces as they come."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    held: Optional[str] = None
+    while True:
+        # A piece is held for a moment, so that the last one can say that it is the last.
+        if held is not None and not select.select([output], [], [], HOLD)[0]:
+            turn.artifact(held, append=True, last=False)
+            held = None
+        piece = os.read(output, 65536)
+        text = decoder.decode(piece, not piece)
+        if piece:
+            held = (held or "") + text
+        else:
+            turn.artifact((held or "") + text, append=True, last=True)
+            return
 
 
 def _feed(process: subprocess.Popen, text: bytes) -> None:
