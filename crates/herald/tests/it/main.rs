@@ -25,6 +25,7 @@ mod processes;
 mod support;
 mod tasks;
 mod wire;
+mod worker_process;
 
 mod a2a_server;
 mod adapter;
@@ -69,3 +70,5 @@ mod stdio;
 mod tls;
 mod traces;
 mod upstream;
+mod worker;
+mod worker_crash;
