@@ -217,3 +217,99 @@ impl Drop for Waiting<'_> {
         self.0.changed.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use reqwest::{Client, header::HeaderMap};
+
+    use super::*;
+    use crate::{
+        Echo,
+        worker::{WorkerConnection, WorkerSettings},
+    };
+
+    fn session(concurrency: usize, max_waiting: usize) -> Session {
+        let mut profile = Echo::profile("echo");
+        profile.max_waiting = max_waiting;
+        let settings = WorkerSettings {
+            instance_id: "host:1".to_owned(),
+            labels: Vec::new(),
+            concurrency,
+            drain_timeout: Duration::ZERO,
+        };
+        let connection = WorkerConnection::new("http://127.0.0.1:9", Client::new(), HeaderMap::new());
+        let worker = Worker::new(profile, Arc::new(Echo), settings, connection);
+        let registration = Registration {
+            name: "echo:host:1".to_owned(),
+            session: "s".to_owned(),
+            url: String::new(),
+            heartbeat_seconds: 45,
+            poll_seconds: 5,
+        };
+        Session::new(Arc::new(worker), registration, CancellationToken::new())
+    }
+
+    fn assigned(id: &str, epoch: u64) -> AssignedTurn {
+        let message = r#"{"messageId":"m","role":"ROLE_USER","parts":[{"text":"Hello"}]}"#;
+        let status = r#"{"state":"TASK_STATE_WORKING"}"#;
+        let task = format!(r#"{{"id":"t","contextId":"c","status":{status}}}"#);
+        let turn = format!(
+            r#"{{"id":"{id}","task":{task},"earlier":[],"message":{message},"seq":1,
+                "acceptedOutputModes":[],"metadata":null,"trace":null,"attempt":1,"resumed":false,
+                "continued":[]}}"#
+        );
+        let assigned = format!(r#"{{"id":"{id}","epoch":{epoch},"turn":{turn},"head":2}}"#);
+        serde_json::from_str(&assigned).unwrap()
+    }
+
+    #[test]
+    fn a_waiting_turn_leaves_its_place_as_far_as_the_profile_allows() {
+        let session = session(2, 1);
+        let (first, _) = session.add(&assigned("a", 1)).unwrap();
+        let (second, _) = session.add(&assigned("b", 1)).unwrap();
+        assert_eq!(session.free(), 0);
+        let waiting = [session.wait(&first), session.wait(&second)];
+        assert_eq!(session.free(), 1, "one of the two");
+        drop(waiting);
+        assert_eq!(session.free(), 0);
+        session.remove(&first);
+        assert_eq!(session.free(), 1);
+        session.draining.cancel();
+        assert_eq!(session.free(), 0, "a worker that drains takes nothing");
+    }
+
+    #[test]
+    fn a_turn_that_is_given_again_runs_once_and_a_newer_claim_replaces_it() {
+        let session = session(4, 0);
+        let (first, earlier) = session.add(&assigned("a", 1)).unwrap();
+        assert!(earlier.is_empty() && session.add(&assigned("a", 1)).is_none());
+        let (second, earlier) = session.add(&assigned("a", 2)).unwrap();
+        assert!(Arc::ptr_eq(&earlier[0], &first) && first.cancelled.is_cancelled());
+        assert_eq!(session.claims(), std::slice::from_ref(&second.claim), "only the newest is listed");
+        assert!(!second.cancelled.is_cancelled());
+    }
+
+    #[test]
+    fn an_answer_counts_only_in_a_poll_that_began_after_the_question() {
+        let session = session(1, 0);
+        let (turn, _) = session.add(&assigned("a", 1)).unwrap();
+        let open = session.begin_poll();
+        session.note_question(&turn);
+        session.note_answers(&["a".to_owned()], open);
+        assert!(!*turn.answered.borrow(), "that poll may know the answer to an earlier question only");
+        let next = session.begin_poll();
+        session.note_answers(&["a".to_owned()], next);
+        assert!(*turn.answered.borrow());
+    }
+
+    #[test]
+    fn a_lost_session_takes_its_turns_with_it() {
+        let session = session(1, 0);
+        let (turn, _) = session.add(&assigned("a", 1)).unwrap();
+        session.abandon();
+        assert!(turn.over.is_cancelled() && turn.cancelled.is_cancelled());
+        assert!(session.claims().is_empty() && !session.is_idle(), "its agent may still run");
+    }
+}
