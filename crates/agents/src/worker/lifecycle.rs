@@ -28,10 +28,13 @@ pub(super) async fn run(
         let Some(registration) = worker.register(&draining).await? else { return Ok(()) };
         let (server, concurrency) = (worker.connection.url(), worker.settings.concurrency);
         tracing::info!(
-            name = registration.name, url = registration.url, server, concurrency, "registered"
+            name = registration.name,
+            url = registration.url,
+            server,
+            concurrency,
+            "registered"
         );
-        let session =
-            Arc::new(Session::new(Arc::clone(&worker), registration, draining.clone()));
+        let session = Arc::new(Session::new(Arc::clone(&worker), registration, draining.clone()));
         let ended = tokio::select! {
             ended = poll::run(&session) => ended,
             ended = heartbeat(&session) => ended,

@@ -101,7 +101,11 @@ impl Worker {
         match left {
             Ok(Empty {}) => tracing::info!(name = registration.name, "left the server"),
             Err(error) => {
-                tracing::warn!(name = registration.name, ?error, "could not leave the server; its lease ends instead");
+                tracing::warn!(
+                    name = registration.name,
+                    ?error,
+                    "could not leave the server; its lease ends instead"
+                );
             }
         }
     }

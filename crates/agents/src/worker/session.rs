@@ -239,7 +239,8 @@ mod tests {
             concurrency,
             drain_timeout: Duration::ZERO,
         };
-        let connection = WorkerConnection::new("http://127.0.0.1:9", Client::new(), HeaderMap::new());
+        let connection =
+            WorkerConnection::new("http://127.0.0.1:9", Client::new(), HeaderMap::new());
         let worker = Worker::new(profile, Arc::new(Echo), settings, connection);
         let registration = Registration {
             name: "echo:host:1".to_owned(),
@@ -287,7 +288,11 @@ mod tests {
         assert!(earlier.is_empty() && session.add(&assigned("a", 1)).is_none());
         let (second, earlier) = session.add(&assigned("a", 2)).unwrap();
         assert!(Arc::ptr_eq(&earlier[0], &first) && first.cancelled.is_cancelled());
-        assert_eq!(session.claims(), std::slice::from_ref(&second.claim), "only the newest is listed");
+        assert_eq!(
+            session.claims(),
+            std::slice::from_ref(&second.claim),
+            "only the newest is listed"
+        );
         assert!(!second.cancelled.is_cancelled());
     }
 
@@ -298,7 +303,10 @@ mod tests {
         let open = session.begin_poll();
         session.note_question(&turn);
         session.note_answers(&["a".to_owned()], open);
-        assert!(!*turn.answered.borrow(), "that poll may know the answer to an earlier question only");
+        assert!(
+            !*turn.answered.borrow(),
+            "that poll may know the answer to an earlier question only"
+        );
         let next = session.begin_poll();
         session.note_answers(&["a".to_owned()], next);
         assert!(*turn.answered.borrow());

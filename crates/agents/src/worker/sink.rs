@@ -6,11 +6,7 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use herald_engine::{
-    AgentError, Stop, agent_failure,
-    rules::Command,
-    turn::Sink,
-};
+use herald_engine::{AgentError, Stop, agent_failure, rules::Command, turn::Sink};
 use herald_protocol::Message;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -58,12 +54,17 @@ impl Sink for WorkerSink {
             let (number, after) = (progress.number, progress.head);
             CommandsRequest { session, epoch, number, after, commands }
         };
-        let written = self.send("/commands", progress, request, move |session, turn, progress, reply: &CommandsReply| {
-            progress.head = reply.head;
-            if asks {
-                session.note_question(turn);
-            }
-        });
+        let written = self.send(
+            "/commands",
+            progress,
+            request,
+            move |session, turn, progress, reply: &CommandsReply| {
+                progress.head = reply.head;
+                if asks {
+                    session.note_question(turn);
+                }
+            },
+        );
         written.await.map(|_| ())
     }
 
@@ -88,10 +89,15 @@ impl Sink for WorkerSink {
             let (session, epoch) = (session.registration.session.clone(), turn.claim.epoch);
             AnswerRequest { session, epoch, number: progress.number }
         };
-        let taken = self.send("/answer", progress, request, |session, turn, progress, reply: &AnswerReply| {
-            progress.head = reply.head;
-            session.note_question(turn);
-        });
+        let taken = self.send(
+            "/answer",
+            progress,
+            request,
+            |session, turn, progress, reply: &AnswerReply| {
+                progress.head = reply.head;
+                session.note_question(turn);
+            },
+        );
         taken.await.map(|reply| reply.message)
     }
 

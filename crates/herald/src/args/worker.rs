@@ -1,6 +1,10 @@
 //! Arguments of `herald worker`.
 
-use std::{num::{NonZeroU32, NonZeroUsize}, path::PathBuf, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{ArgGroup, Args};
 use herald_agents::Preset;
@@ -167,7 +171,9 @@ fn role(text: &str) -> Result<String, &'static str> {
     if AgentName::new(text).is_segment() {
         Ok(text.to_owned())
     } else if text.contains(':') {
-        Err("this is the name of one worker; give the role, which is the part before the first colon")
+        Err(
+            "this is the name of one worker; give the role, which is the part before the first colon",
+        )
     } else {
         Err("a role has 1 to 63 characters of a-z, 0-9 and -")
     }

@@ -36,9 +36,11 @@ pub(crate) async fn run(args: WorkerArgs) -> anyhow::Result<()> {
     let agent = args.agent();
     let packaged = packages(&agent.basics).await?;
     let role = &args.agent_name;
-    let mut found = worker_agent(&agent, packaged, role, args.agent_description.as_deref(), &processes)?;
+    let mut found =
+        worker_agent(&agent, packaged, role, args.agent_description.as_deref(), &processes)?;
     found.profile.recovery = recovery(args.attempts.map(Into::into), found.profile.recovery);
-    let concurrency = args.concurrency.map_or(found.profile.concurrency.min(MOST_TURNS), Into::into);
+    let concurrency =
+        args.concurrency.map_or(found.profile.concurrency.min(MOST_TURNS), Into::into);
     let settings = WorkerSettings {
         instance_id: instance_id(args.instance.as_deref()),
         labels: args.labels.clone(),

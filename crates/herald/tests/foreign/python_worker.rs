@@ -271,5 +271,8 @@ async fn a_python_worker_without_an_agent_names_the_flags() {
     command.current_dir(home.path()).env("PYTHONPATH", source).env("PATH", home.path());
     let refused = ended(command).await;
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("--handler") && refused.stderr.contains("herald worker"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("--handler") && refused.stderr.contains("herald worker"),
+        "{refused:?}"
+    );
 }

@@ -79,14 +79,17 @@ async fn a_program_on_a_worker_answers_the_tasks_of_its_role() {
     let done = asked(&herald, "hello").await;
     assert_eq!((state(&done).as_str(), printed(&done).as_str()), ("completed", "HELLO"));
     let found = agents_of(&herald, ROLE).await;
-    let name = found.iter().filter_map(|agent| agent["name"].as_str()).find(|name| name.contains(':'));
+    let name =
+        found.iter().filter_map(|agent| agent["name"].as_str()).find(|name| name.contains(':'));
     let name = name.unwrap_or_else(|| panic!("no worker in {found:?}"));
     assert!(name.starts_with("shout:") && name.ends_with(":w1"), "{name}");
     let failed = asked(&herald, "").await;
     assert_eq!(state(&failed), "completed", "an empty message has no output: {failed}");
     worker.terminate().await;
     assert!(worker.wait(SOON).await.success(), "{}", worker.log());
-    for line in ["starting a worker", "registered", "took a turn", "a turn has ended", "left the server"] {
+    for line in
+        ["starting a worker", "registered", "took a turn", "a turn has ended", "left the server"]
+    {
         assert!(worker.log().contains(line), "no {line:?} in {}", worker.log());
     }
     let left = agents_of(&herald, ROLE).await;
@@ -183,7 +186,8 @@ async fn a_server_that_is_killed_finds_the_turn_of_its_worker_again() {
 #[tokio::test]
 async fn another_worker_finishes_the_task_of_a_killed_one() {
     let herald = Herald::start(Options::agents()).await;
-    let hangs = ["--exec", "echo $$ >> pids; exec sleep 600", "--attempts", "3", "--instance", "w1"];
+    let hangs =
+        ["--exec", "echo $$ >> pids; exec sleep 600", "--attempts", "3", "--instance", "w1"];
     let mut first = WorkerProcess::start(&herald, &hangs).await;
     let task = queued(&herald, "again").await;
     let left = pids(first.home(), 1).await;
@@ -245,12 +249,15 @@ async fn a_session_that_the_server_forgot_is_registered_again() {
     let herald = Herald::start(Options::agents()).await;
     let worker = WorkerProcess::start(&herald, &["--exec", "tr a-z A-Z", "--instance", "w1"]).await;
     let found = agents_of(&herald, ROLE).await;
-    let name = found.iter().filter_map(|agent| agent["name"].as_str()).find(|name| name.ends_with(":w1"));
+    let name =
+        found.iter().filter_map(|agent| agent["name"].as_str()).find(|name| name.ends_with(":w1"));
     let path = format!("/api/agents/{}", name.unwrap().replace(':', "%3A"));
     let removed = herald.call(&Call::delete(path)).await;
     assert!(removed.status < 300, "{removed:?}");
-    eventually(SOON, "it registers again", async || worker.log().matches("registered").count() >= 2)
-        .await;
+    eventually(SOON, "it registers again", async || {
+        worker.log().matches("registered").count() >= 2
+    })
+    .await;
     let done = asked(&herald, "still here").await;
     assert_eq!(printed(&done), "STILL HERE");
 }
@@ -280,7 +287,8 @@ fn install(home: &std::path::Path, programs: &[&str]) {
 async fn a_worker_without_an_agent_names_the_flags_and_the_agents_that_it_found() {
     let none = refused(&["--agent-name", ROLE], |home| install(home, &[])).await;
     assert!(none.stderr.contains("on PATH") && none.stderr.contains("--exec"), "{none:?}");
-    let several = refused(&["--agent-name", ROLE], |home| install(home, &["codex", "claude"])).await;
+    let several =
+        refused(&["--agent-name", ROLE], |home| install(home, &["codex", "claude"])).await;
     assert!(several.stderr.contains("claude-code, codex"), "{several:?}");
     let name = refused(&["--agent-name", "shout:host:1"], |_| {}).await;
     assert!(name.stderr.contains("before the first colon"), "{name:?}");

@@ -16,8 +16,7 @@ use crate::{
 };
 
 /// Three lines with pauses, so that many turns are interrupted between two writes.
-const PROGRAM: &str =
-    "read -r said; for line in 1 2 3; do echo \"$said $line\"; sleep 0.15; done";
+const PROGRAM: &str = "read -r said; for line in 1 2 3; do echo \"$said $line\"; sleep 0.15; done";
 
 const WORKERS: u64 = 3;
 
@@ -61,7 +60,8 @@ async fn idle_claims(herald: &Herald) -> Vec<i128> {
     let mut waits = Vec::new();
     for _ in 0..5 {
         let id = queued(herald, "idle").await;
-        eventually(SETTLED, "it ends", async || state(&task(herald, &id).await) == "completed").await;
+        eventually(SETTLED, "it ends", async || state(&task(herald, &id).await) == "completed")
+            .await;
         waits.push(claimed_after(&log_of(herald, &id).await));
     }
     waits

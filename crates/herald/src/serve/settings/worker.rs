@@ -48,7 +48,11 @@ fn section(
     }
     match &coding::installed()[..] {
         [(preset, path)] => {
-            tracing::info!(adapter = preset.name(), program = path, "working with the coding agent of this machine");
+            tracing::info!(
+                adapter = preset.name(),
+                program = path,
+                "working with the coding agent of this machine"
+            );
             let args = Serve { adapter: Some(*preset), ..Serve::default() };
             coding_agent(&args)
         }
