@@ -105,20 +105,33 @@ async fn admit(exchange: &Exchange<'_>, route: ApiRoute, is_local: bool) -> Resu
     } else {
         caller
     };
-    let allowed = caller.require(scopes(route.scope()), route.name());
+    let allowed = admit_scope(&caller, route);
     allowed.inspect_err(|error| exchange.record_refusal(Some(&caller), error))?;
     Ok(caller)
 }
 
-const fn scopes(scope: ApiScope) -> Scopes {
-    match scope {
+/// Refuses a caller without the scope of the route.
+fn admit_scope(caller: &Caller, route: ApiRoute) -> Result<(), Error> {
+    let needed = match route.scope() {
         ApiScope::Any => Scopes::NONE,
         ApiScope::Read => Scopes::READ,
         ApiScope::Send => Scopes::SEND,
         ApiScope::Cancel => Scopes::CANCEL,
         ApiScope::Push => Scopes::PUSH,
+        ApiScope::Work => Scopes::WORK,
+        // The engine requires the one that the registration needs.
+        ApiScope::WorkOrRegister => {
+            let scopes = caller.identity().scopes;
+            let any = [Scopes::WORK, Scopes::REGISTER, Scopes::ADMIN];
+            if any.iter().any(|scope| scopes.contains(*scope)) {
+                Scopes::NONE
+            } else {
+                Scopes::WORK
+            }
+        }
         ApiScope::Admin => Scopes::ADMIN,
-    }
+    };
+    caller.require(needed, route.name())
 }
 
 /// Calls the handler of a route.
@@ -129,6 +142,13 @@ async fn dispatch<'a>(
     match route {
         ApiRoute::GetStatus => request.reply::<calls::GetStatus, _, _>(status::get).await,
         ApiRoute::ListAgents => request.reply::<calls::ListAgents, _, _>(agents::list).await,
+        ApiRoute::RegisterAgent => {
+            request.reply::<calls::RegisterAgent, _, _>(agents::register).await
+        }
+        ApiRoute::HeartbeatAgent => {
+            request.reply::<calls::HeartbeatAgent, _, _>(agents::heartbeat).await
+        }
+        ApiRoute::RemoveAgent => request.reply::<calls::RemoveAgent, _, _>(agents::remove).await,
         ApiRoute::GetAgent => request.reply::<calls::GetAgent, _, _>(agents::get).await,
         ApiRoute::GetOpenApi => {
             request.query::<calls::GetOpenApi>()?;
@@ -137,6 +157,8 @@ async fn dispatch<'a>(
         ApiRoute::ListTasks => request.reply::<calls::ListTasks, _, _>(tasks::list).await,
         ApiRoute::AnswerTask => request.reply::<calls::AnswerTask, _, _>(tasks::answer).await,
         ApiRoute::CancelTask => request.reply::<calls::CancelTask, _, _>(tasks::cancel).await,
+        ApiRoute::FailTask => request.reply::<calls::FailTask, _, _>(tasks::fail).await,
+        ApiRoute::RetryTask => request.reply::<calls::RetryTask, _, _>(tasks::retry).await,
         ApiRoute::GetTask => request.reply::<calls::GetTask, _, _>(tasks::get).await,
         ApiRoute::GetTaskLog => request.reply::<calls::GetTaskLog, _, _>(log::get).await,
         ApiRoute::GetArtifactPart => {
@@ -176,7 +198,10 @@ impl<'a> ApiRequest<'a> {
         // A body that is absent is that of a route without one, or lacks a member.
         let body = if self.body.is_empty() { b"{}" } else { &self.body[..] };
         let reply = handler(self, query, json::read(body)?).await?;
-        self.json(&reply)
+        let mut response = self.json(&reply)?;
+        *response.status_mut() =
+            StatusCode::from_u16(C::ROUTE.status()).expect("the route table has valid statuses");
+        Ok(response)
     }
 
     fn query<C: ApiCall>(&self) -> Result<C::Query, Error> {
