@@ -183,7 +183,7 @@ class Worker:
                 turn.answer_is_there(number)
         for stopped in reply.get("stop", []):
             for turn in turns:
-                if turn.id == stopped["id"] and not turn.is_over:
+                if (turn.id, turn.epoch) == (stopped["id"], stopped["epoch"]) and not turn.is_over:
                     log.info("stopping task %s: %s", turn.task_id, stopped["reason"])
                     turn.stop(is_lost=stopped["reason"] == "lost")
         for given in reply.get("assignments", []):

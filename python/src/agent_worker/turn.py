@@ -180,7 +180,7 @@ class Turn:
         with self._sending:
             self._number += 1
             body = {"session": self._session, "epoch": self.epoch, "number": self._number, **more}
-            if verb == "/commands":
+            if verb != "/end":
                 body["after"] = self._head
             path = agent_path(self._name, f"/turns/{self.id}{verb}")
             try:

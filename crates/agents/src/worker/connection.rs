@@ -6,12 +6,13 @@ use std::{
     time::Duration,
 };
 
-use herald_protocol::{Dialect, Error, failure, percent};
+use herald_api::{ApiCall, routes::Nothing};
+use herald_protocol::{Dialect, Error, failure};
 use reqwest::{
     Client, Method, Response,
     header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::{WorkerError, backoff::Backoff};
@@ -65,17 +66,22 @@ impl WorkerConnection {
         &self.url
     }
 
-    /// Sends one request.
-    pub(super) async fn call<R: DeserializeOwned>(
+    /// Sends one request, with the parameters of its path.
+    pub(super) async fn call<C>(
         &self,
-        method: Method,
-        path: &str,
-        body: Option<&(impl Serialize + Sync)>,
+        parameters: &[&str],
+        body: &C::Body,
         limit: Duration,
-    ) -> Result<R, CallError> {
-        let request = self.client.request(method, format!("{}{path}", self.url));
-        let mut request = request.headers(self.credentials.clone()).timeout(limit);
-        if let Some(body) = body {
+    ) -> Result<C::Reply, CallError>
+    where
+        C: ApiCall<Query = Nothing>,
+        C::Reply: DeserializeOwned,
+    {
+        let url = format!("{}{}", self.url, C::ROUTE.target(parameters, &Nothing {}));
+        let method = if C::ROUTE.method() == "DELETE" { Method::DELETE } else { Method::POST };
+        let mut request = self.client.request(method.clone(), url);
+        request = request.headers(self.credentials.clone()).timeout(limit);
+        if method == Method::POST {
             let body = serde_json::to_vec(body).expect("the bodies have string keys");
             request = request.header(CONTENT_TYPE, "application/json").body(body);
         }
@@ -84,20 +90,25 @@ impl WorkerConnection {
     }
 
     /// Sends a request until it is answered. `None` if `stopped` fires before that.
-    pub(super) async fn call_until<R: DeserializeOwned>(
+    pub(super) async fn call_until<C>(
         &self,
-        path: &str,
-        body: &(impl Serialize + Sync),
+        parameters: &[&str],
+        body: &C::Body,
         stopped: &CancellationToken,
-    ) -> Option<Result<R, Refusal>> {
+    ) -> Option<Result<C::Reply, Refusal>>
+    where
+        C: ApiCall<Query = Nothing>,
+        C::Reply: DeserializeOwned,
+    {
         let mut backoff = Backoff::new();
         let attempts = async {
             loop {
-                match self.call(Method::POST, path, Some(body), ANSWER).await {
+                match self.call::<C>(parameters, body, ANSWER).await {
                     Ok(reply) => return Ok(reply),
                     Err(CallError::Refused(refusal)) => return Err(refusal),
                     Err(CallError::Unavailable(fault)) => {
-                        tracing::debug!(error = %fault.text, path, "repeating a request");
+                        let route = C::ROUTE.name();
+                        tracing::debug!(error = %fault.text, route, "repeating a request");
                         backoff.wait(fault.retry_after).await;
                     }
                 }
@@ -123,14 +134,6 @@ impl WorkerConnection {
             tracing::warn!(server = %self.url, error, "the connection to the server is lost; retrying until it is back");
         }
     }
-}
-
-/// The path of a resource of this instance.
-pub(super) fn path(name: &str, rest: &str) -> String {
-    let mut path = "/api/agents/".to_owned();
-    percent::encode(&mut path, name);
-    path.push_str(rest);
-    path
 }
 
 async fn read<R: DeserializeOwned>(mut response: Response) -> Result<R, CallError> {

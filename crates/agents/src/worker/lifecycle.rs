@@ -2,16 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use reqwest::Method;
+use herald_api::{agents::AgentHeartbeat, routes::calls::HeartbeatAgent};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Worker, WorkerError,
-    connection::{ANSWER, CallError, path},
+    connection::{ANSWER, CallError},
     poll::{self, SessionEnd},
     session::Session,
-    wire::HeartbeatRequest,
 };
 
 /// The time that the ends of turns have to reach the server once they were handed back.
@@ -73,16 +72,15 @@ async fn stop(session: &Session) {
 /// Keeps the registration in the discovery of agents.
 async fn heartbeat(session: &Session) -> SessionEnd {
     let registration = &session.registration;
-    let path = path(&registration.name, "/heartbeat");
-    let request = HeartbeatRequest { session: &registration.session };
-    let period = Duration::from_secs(registration.heartbeat_seconds.max(1));
+    let request = AgentHeartbeat { session: Some(registration.session.clone()) };
+    let period = registration.heartbeat;
     let mut pause = period;
     loop {
         sleep(pause).await;
         let connection = &session.worker.connection;
-        let beat = connection.call(Method::POST, &path, Some(&request), ANSWER).await;
-        pause = match beat {
-            Ok(serde::de::IgnoredAny) => period,
+        let beat = connection.call::<HeartbeatAgent>(&[&registration.name], &request, ANSWER);
+        pause = match beat.await {
+            Ok(_) => period,
             Err(CallError::Unavailable(_)) => HEARTBEAT_RETRY.min(period),
             Err(CallError::Refused(refusal)) if refusal.is_expired() => return SessionEnd::Expired,
             Err(CallError::Refused(refusal)) => return SessionEnd::Refused(refusal.into()),

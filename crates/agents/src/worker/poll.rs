@@ -2,16 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use reqwest::Method;
+use herald_api::{
+    routes::calls::PollWorker,
+    workers::{PollRequest, PollResponse},
+};
 use tokio::time::sleep;
 
 use super::{
     WorkerError,
     backoff::Backoff,
-    connection::{CallError, path},
-    session::Session,
+    connection::CallError,
+    session::{Assigned, Session},
     turn_run,
-    wire::{PollReply, PollRequest},
 };
 
 /// The time that an answer may take beside the wait that the poll asks for.
@@ -34,7 +36,6 @@ pub(super) enum SessionEnd {
 pub(super) async fn run(session: &Arc<Session>) -> SessionEnd {
     let mut backoff = Backoff::new();
     let connection = &session.worker.connection;
-    let path = path(&session.registration.name, "/poll");
     loop {
         let draining = session.draining.is_cancelled();
         if draining && session.is_idle() {
@@ -42,10 +43,16 @@ pub(super) async fn run(session: &Arc<Session>) -> SessionEnd {
         }
         let number = session.begin_poll();
         let (free, wait_seconds) = (session.free(), session.registration.poll_seconds);
-        let (id, turns) = (&*session.registration.session, session.claims());
-        let request = PollRequest { session: id, free, turns, wait_seconds, draining };
-        let limit = Duration::from_secs(wait_seconds) + ANSWER;
-        let poll = connection.call::<PollReply>(Method::POST, &path, Some(&request), limit);
+        let request = PollRequest {
+            session: session.registration.session.clone(),
+            free: u32::try_from(free).unwrap_or(u32::MAX),
+            turns: session.claims(),
+            wait_seconds,
+            draining,
+        };
+        let limit = Duration::from_secs(wait_seconds.into()) + ANSWER;
+        let name = &*session.registration.name;
+        let poll = connection.call::<PollWorker>(&[name], &request, limit);
         let answer = tokio::select! {
             answer = poll => answer,
             // The server gives a turn again whose assignment is lost with this request.
@@ -85,13 +92,19 @@ async fn is_outdated(session: &Session, free: usize, draining: bool) {
     }
 }
 
-async fn apply(session: &Arc<Session>, reply: PollReply, number: u64) {
+async fn apply(session: &Arc<Session>, reply: PollResponse, number: u64) {
     session.note_answers(&reply.answered, number);
     for stopped in reply.stop {
         session.stop(stopped);
     }
     for assigned in reply.assignments {
-        turn_run::start(session, assigned);
+        match Assigned::read(assigned) {
+            Ok(assigned) => turn_run::start(session, assigned),
+            // The server gives it again, and after too many attempts it fails the task.
+            Err(error) => {
+                tracing::error!(%error, "an assignment cannot be read; is the server of another version?");
+            }
+        }
     }
     if reply.leaving {
         sleep(LEAVING).await;

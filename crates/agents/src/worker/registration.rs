@@ -2,65 +2,33 @@
 
 use std::time::Duration;
 
+use herald_api::{
+    agents::{AgentCapabilitiesView, RegisterAgent as Registering, RegisteredAgent, RegisteredSkill},
+    routes::{
+        Nothing,
+        calls::{RegisterAgent, RemoveAgent},
+    },
+};
 use herald_engine::{Profile, Recovery, Skill};
-use reqwest::Method;
-use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Worker, WorkerError,
     backoff::Backoff,
-    connection::{ANSWER, CallError, path},
-    wire::Empty,
+    connection::{ANSWER, CallError},
 };
 
 /// The time limit of the last request of a worker.
 const LEAVE: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Serialize)]
-struct RegisterRequest<'a> {
-    role: &'a str,
-    instance_id: &'a str,
-    description: &'a str,
-    skills: Vec<SkillJson<'a>>,
-    capabilities: CapabilitiesJson,
-    input_modes: &'a [String],
-    output_modes: &'a [String],
-    labels: &'a [String],
-    concurrency: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<&'a str>,
-    recovery: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    attempts: Option<u32>,
-    serial: bool,
-    waits: bool,
-    memory: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct SkillJson<'a> {
-    id: &'a str,
-    name: &'a str,
-    description: &'a str,
-    tags: &'a [String],
-    examples: &'a [String],
-}
-
-#[derive(Debug, Serialize)]
-struct CapabilitiesJson {
-    streaming: bool,
-    push_notifications: bool,
-}
-
 /// One life of the worker at its server.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone)]
 pub(super) struct Registration {
     pub(super) name: String,
     pub(super) session: String,
     pub(super) url: String,
-    pub(super) heartbeat_seconds: u64,
-    pub(super) poll_seconds: u64,
+    pub(super) heartbeat: Duration,
+    pub(super) poll_seconds: u32,
 }
 
 impl Worker {
@@ -72,15 +40,15 @@ impl Worker {
         let request = self.request();
         let mut backoff = Backoff::new();
         loop {
-            let call = self.connection.call(Method::POST, "/api/agents", Some(&request), ANSWER);
+            let call = self.connection.call::<RegisterAgent>(&[], &request, ANSWER);
             let answer = tokio::select! {
                 answer = call => answer,
                 () = draining.cancelled() => return Ok(None),
             };
             match answer {
-                Ok(registration) => {
+                Ok(registered) => {
                     self.connection.answered();
-                    return Ok(Some(registration));
+                    return Registration::new(registered).map(Some);
                 }
                 Err(CallError::Refused(refusal)) => return Err(refusal.into()),
                 Err(CallError::Unavailable(fault)) => {
@@ -96,10 +64,10 @@ impl Worker {
 
     /// Removes the registration. If the server cannot be reached, it learns from the lease.
     pub(super) async fn leave(&self, registration: &Registration) {
-        let path = path(&registration.name, "");
-        let left = self.connection.call::<Empty>(Method::DELETE, &path, None::<&()>, LEAVE).await;
+        let name = &*registration.name;
+        let left = self.connection.call::<RemoveAgent>(&[name], &Nothing {}, LEAVE).await;
         match left {
-            Ok(Empty {}) => tracing::info!(name = registration.name, "left the server"),
+            Ok(_) => tracing::info!(name = registration.name, "left the server"),
             Err(error) => {
                 tracing::warn!(
                     name = registration.name,
@@ -110,44 +78,61 @@ impl Worker {
         }
     }
 
-    fn request(&self) -> RegisterRequest<'_> {
+    fn request(&self) -> Registering {
         let Profile { recovery, .. } = self.profile;
         let (recovery, attempts) = match recovery {
             Recovery::Resume(attempts) => ("resume", Some(attempts)),
             Recovery::Rerun(attempts) => ("rerun", Some(attempts)),
             Recovery::Fail => ("fail", None),
         };
-        RegisterRequest {
-            role: self.profile.name.as_str(),
-            instance_id: &self.settings.instance_id,
-            description: &self.profile.description,
-            skills: self.profile.skills.iter().map(SkillJson::new).collect(),
-            capabilities: CapabilitiesJson {
+        let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Registering {
+            role: Some(self.profile.name.to_string()),
+            instance_id: Some(self.settings.instance_id.clone()),
+            description: Some(self.profile.description.clone()),
+            skills: self.profile.skills.iter().map(skill).collect(),
+            capabilities: Some(AgentCapabilitiesView {
                 streaming: self.profile.streaming,
                 push_notifications: self.profile.push,
-            },
-            input_modes: &self.profile.input_modes,
-            output_modes: &self.profile.output_modes,
-            labels: &self.settings.labels,
-            concurrency: self.settings.concurrency,
-            version: self.profile.version.as_deref(),
-            recovery,
+            }),
+            input_modes: self.profile.input_modes.clone(),
+            output_modes: self.profile.output_modes.clone(),
+            labels: self.settings.labels.clone(),
+            concurrency: Some(number(self.settings.concurrency)),
+            version: self.profile.version.clone(),
+            recovery: Some(recovery.to_owned()),
             attempts,
-            serial: self.profile.serial,
-            waits: self.profile.waits,
-            memory: self.profile.memory,
+            serial: Some(self.profile.serial),
+            waits: Some(self.profile.waits),
+            memory: Some(number(self.profile.memory)),
+            name: None,
+            card_url: None,
         }
     }
 }
 
-impl<'a> SkillJson<'a> {
-    fn new(skill: &'a Skill) -> Self {
-        Self {
-            id: &skill.id,
-            name: &skill.name,
-            description: &skill.description,
-            tags: &skill.tags,
-            examples: &skill.examples,
-        }
+impl Registration {
+    fn new(registered: RegisteredAgent) -> Result<Self, WorkerError> {
+        let session = registered.session.ok_or_else(|| WorkerError {
+            status: 200,
+            message: "the registration has no session; is the role that of a remote agent?".to_owned(),
+        })?;
+        Ok(Self {
+            name: registered.name,
+            session,
+            url: registered.url,
+            heartbeat: Duration::from_secs(registered.heartbeat_seconds.max(1)),
+            poll_seconds: u32::try_from(registered.poll_seconds).unwrap_or(1).clamp(1, 60),
+        })
+    }
+}
+
+fn skill(skill: &Skill) -> RegisteredSkill {
+    RegisteredSkill {
+        id: skill.id.clone(),
+        name: skill.name.clone(),
+        description: skill.description.clone(),
+        tags: skill.tags.clone(),
+        examples: skill.examples.clone(),
     }
 }

@@ -8,15 +8,13 @@ use std::{
     },
 };
 
+use herald_api::workers::{AssignedTurn, HeldTurn, StopTurn, StopTurnReason};
+use herald_engine::turn::Assignment;
 use herald_protocol::{Metadata, TaskId, locks::lock};
 use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    Worker,
-    registration::Registration,
-    wire::{AssignedTurn, StoppedTurn, TurnClaim},
-};
+use super::{Worker, registration::Registration};
 
 /// One life of a worker.
 #[derive(Debug)]
@@ -35,10 +33,22 @@ pub(super) struct Session {
     polls: AtomicU64,
 }
 
+/// A turn that the server gave to this worker.
+#[derive(Debug)]
+pub(super) struct Assigned {
+    pub(super) claim: TurnClaim,
+    pub(super) assignment: Assignment,
+    /// The number of the last event of the task.
+    pub(super) head: u64,
+}
+
+/// The id of a turn and the epoch of its claim.
+type TurnClaim = (String, u64);
+
 /// A turn at work here.
 #[derive(Debug)]
 pub(super) struct RunningTurn {
-    pub(super) claim: TurnClaim,
+    claim: TurnClaim,
     pub(super) task: TaskId,
     /// Fires when the agent must stop.
     pub(super) cancelled: CancellationToken,
@@ -91,10 +101,10 @@ impl Session {
     }
 
     /// The turns at work. One that the server gave to somebody else is not listed while its agent stops.
-    pub(super) fn claims(&self) -> Vec<TurnClaim> {
+    pub(super) fn claims(&self) -> Vec<HeldTurn> {
         let turns = lock(&self.turns);
         let held = turns.values().filter(|turn| !turn.over.is_cancelled());
-        held.map(|turn| turn.claim.clone()).collect()
+        held.map(|turn| HeldTurn { id: turn.id().to_owned(), epoch: turn.epoch() }).collect()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -115,19 +125,19 @@ impl Session {
     /// is there already: the server gives a turn again whose assignment may have been lost.
     pub(super) fn add(
         &self,
-        assigned: &AssignedTurn,
+        assigned: &Assigned,
     ) -> Option<(Arc<RunningTurn>, Vec<Arc<RunningTurn>>)> {
-        let claim = TurnClaim { id: assigned.id.clone(), epoch: assigned.epoch };
+        let claim = assigned.claim.clone();
         let mut turns = lock(&self.turns);
         if turns.contains_key(&claim) {
             return None;
         }
-        let same = |turn: &&Arc<RunningTurn>| turn.claim.id == claim.id;
+        let same = |turn: &&Arc<RunningTurn>| turn.id() == claim.0;
         let earlier: Vec<_> = turns.values().filter(same).cloned().collect();
         earlier.iter().for_each(|turn| turn.lose());
         let turn = Arc::new(RunningTurn {
             claim: claim.clone(),
-            task: assigned.turn.task.id.clone(),
+            task: assigned.assignment.task.id.clone(),
             cancelled: CancellationToken::new(),
             cancel_metadata: Arc::default(),
             over: CancellationToken::new(),
@@ -149,26 +159,23 @@ impl Session {
     }
 
     /// Stops a turn because the server says so.
-    pub(super) fn stop(&self, stopped: StoppedTurn) {
-        let found: Vec<_> = {
-            let turns = lock(&self.turns);
-            let same = |turn: &&Arc<RunningTurn>| turn.claim.id == stopped.id;
-            let held = turns.values().filter(same).filter(|turn| !turn.over.is_cancelled());
-            held.cloned().collect()
-        };
-        for turn in found {
-            if !turn.cancelled.is_cancelled() {
-                tracing::info!(task = %turn.task, reason = stopped.reason, "stopping a turn");
-                lock(&turn.cancel_metadata).clone_from(&stopped.metadata);
-            }
-            if stopped.reason == "lost" { turn.lose() } else { turn.cancelled.cancel() }
+    pub(super) fn stop(&self, stopped: StopTurn) {
+        let claim = (stopped.id, stopped.epoch);
+        let Some(turn) = lock(&self.turns).get(&claim).cloned() else { return };
+        if !turn.cancelled.is_cancelled() {
+            tracing::info!(task = %turn.task, reason = ?stopped.reason, "stopping a turn");
+            *lock(&turn.cancel_metadata) = stopped.metadata;
+        }
+        match stopped.reason {
+            StopTurnReason::Lost => turn.lose(),
+            StopTurnReason::Cancelled | StopTurnReason::TimedOut => turn.cancelled.cancel(),
         }
     }
 
     /// Notes that the answers to the last questions of these turns are there, by the reply to this poll.
     pub(super) fn note_answers(&self, ids: &[String], poll: u64) {
         let turns = lock(&self.turns);
-        for turn in turns.values().filter(|turn| ids.contains(&turn.claim.id)) {
+        for turn in turns.values().filter(|turn| ids.contains(&turn.claim.0)) {
             if poll > turn.question_at.load(Ordering::Relaxed) {
                 turn.answered.send_replace(true);
             }
@@ -203,7 +210,23 @@ impl Session {
     }
 }
 
+impl Assigned {
+    /// Reads the assignment in a reply of the server.
+    pub(super) fn read(turn: AssignedTurn) -> Result<Self, serde_json::Error> {
+        let assignment = serde_json::from_str(turn.turn.get())?;
+        Ok(Self { claim: (turn.id, turn.epoch), assignment, head: turn.head })
+    }
+}
+
 impl RunningTurn {
+    pub(super) fn id(&self) -> &str {
+        &self.claim.0
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.claim.1
+    }
+
     /// Stops a turn that is no longer this worker's: the server takes no more writes of it.
     fn lose(&self) {
         self.over.cancel();
@@ -246,13 +269,13 @@ mod tests {
             name: "echo:host:1".to_owned(),
             session: "s".to_owned(),
             url: String::new(),
-            heartbeat_seconds: 45,
+            heartbeat: Duration::from_secs(45),
             poll_seconds: 5,
         };
         Session::new(Arc::new(worker), registration, CancellationToken::new())
     }
 
-    fn assigned(id: &str, epoch: u64) -> AssignedTurn {
+    fn assigned(id: &str, epoch: u64) -> Assigned {
         let message = r#"{"messageId":"m","role":"ROLE_USER","parts":[{"text":"Hello"}]}"#;
         let status = r#"{"state":"TASK_STATE_WORKING"}"#;
         let task = format!(r#"{{"id":"t","contextId":"c","status":{status}}}"#);
@@ -262,7 +285,7 @@ mod tests {
                 "continued":[]}}"#
         );
         let assigned = format!(r#"{{"id":"{id}","epoch":{epoch},"turn":{turn},"head":2}}"#);
-        serde_json::from_str(&assigned).unwrap()
+        Assigned::read(serde_json::from_str(&assigned).unwrap()).unwrap()
     }
 
     #[test]

@@ -6,18 +6,23 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
+use herald_api::{
+    ApiCall,
+    routes::{
+        Nothing,
+        calls::{EndTurn, TakeTurnAnswer, WriteTurn},
+    },
+    workers::{EndTurn as Ending, TakeAnswer, TurnEnd, WriteCommands, WrittenCommands},
+};
 use herald_engine::{AgentError, Stop, agent_failure, rules::Command, turn::Sink};
 use herald_protocol::Message;
-use serde::{Serialize, de::DeserializeOwned};
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
 
 use super::{
-    connection::{Refusal, path},
+    connection::Refusal,
     session::{RunningTurn, Session},
-    wire::{
-        AnswerReply, AnswerRequest, CommandsReply, CommandsRequest, Empty, EndRequest, TurnOutcome,
-        WorkerCommand,
-    },
+    wire,
 };
 
 /// The worker's side of one turn.
@@ -44,28 +49,14 @@ struct Progress {
 impl Sink for WorkerSink {
     async fn write(&self, commands: Vec<Command>) -> Result<(), Stop> {
         let asks = commands.iter().any(|command| matches!(command, Command::Ask(..)));
-        let commands: Option<Vec<_>> = commands.into_iter().map(WorkerCommand::new).collect();
+        let commands: Option<Vec<_>> = commands.into_iter().map(wire::command).collect();
         let Some(commands) = commands else {
             return Err(Stop::Refused("an agent cannot give this command".to_owned()));
         };
-        let progress = Arc::clone(&self.progress).lock_owned().await;
-        let request = |session: &Session, turn: &RunningTurn, progress: &Progress| {
-            let (session, epoch) = (session.registration.session.clone(), turn.claim.epoch);
-            let (number, after) = (progress.number, progress.head);
-            CommandsRequest { session, epoch, number, after, commands }
-        };
-        let written = self.send(
-            "/commands",
-            progress,
-            request,
-            move |session, turn, progress, reply: &CommandsReply| {
-                progress.head = reply.head;
-                if asks {
-                    session.note_question(turn);
-                }
-            },
-        );
-        written.await.map(|_| ())
+        let (session, epoch) = (self.session.registration.session.clone(), self.turn.epoch());
+        let request = move |number, after| WriteCommands { session, epoch, number, after, commands };
+        let head = |reply: &WrittenCommands| reply.head;
+        self.send::<WriteTurn>(request, head, asks).await.map(|_| ())
     }
 
     async fn fail(&self, error: &AgentError) -> Result<(), Stop> {
@@ -84,21 +75,12 @@ impl Sink for WorkerSink {
     }
 
     async fn take_answer(&self) -> Result<Arc<Message>, Stop> {
-        let progress = Arc::clone(&self.progress).lock_owned().await;
-        let request = |session: &Session, turn: &RunningTurn, progress: &Progress| {
-            let (session, epoch) = (session.registration.session.clone(), turn.claim.epoch);
-            AnswerRequest { session, epoch, number: progress.number }
-        };
-        let taken = self.send(
-            "/answer",
-            progress,
-            request,
-            |session, turn, progress, reply: &AnswerReply| {
-                progress.head = reply.head;
-                session.note_question(turn);
-            },
-        );
-        taken.await.map(|reply| reply.message)
+        let (session, epoch) = (self.session.registration.session.clone(), self.turn.epoch());
+        let request = move |number, after| TakeAnswer { session, epoch, number, after };
+        let taken = self.send::<TakeTurnAnswer>(request, |reply| reply.head, true).await?;
+        serde_json::from_str(taken.message.get()).map_err(|error| {
+            Stop::Refused(format!("the caller's answer cannot be read: {error}"))
+        })
     }
 
     async fn leaving(&self) {
@@ -125,18 +107,14 @@ impl WorkerSink {
     }
 
     /// Tells the server the end of the turn.
-    pub(super) async fn end(&self, outcome: TurnOutcome) {
-        let mut progress = Arc::clone(&self.progress).lock_owned().await;
+    pub(super) async fn end(&self, outcome: TurnEnd) {
+        let mut progress = self.progress.lock().await;
         progress.number += 1;
-        let request = EndRequest {
-            session: &self.session.registration.session,
-            epoch: self.turn.claim.epoch,
-            number: progress.number,
-            outcome,
-        };
-        let path = turn_path(&self.session, &self.turn, "/end");
-        let connection = &self.session.worker.connection;
-        let ended = connection.call_until::<Empty>(&path, &request, &self.turn.over).await;
+        let (session, epoch) = (self.session.registration.session.clone(), self.turn.epoch());
+        let ending = Ending { session, epoch, number: progress.number, outcome };
+        let (connection, over) = (&self.session.worker.connection, &self.turn.over);
+        let parameters = [&*self.session.registration.name, self.turn.id()];
+        let ended = connection.call_until::<EndTurn>(&parameters, &ending, over).await;
         if let Some(Err(refusal)) = ended
             && !refusal.is_over()
         {
@@ -145,32 +123,37 @@ impl WorkerSink {
         }
     }
 
-    /// Sends a request in a task of its own, so that an agent that drops its write leaves no number
-    /// that is used twice.
-    async fn send<B, R>(
+    /// Sends the next request of the turn, in a task of its own: an agent that drops its write would
+    /// otherwise leave a number that is used twice. `head` reads the end of the log from the reply, and
+    /// `settles_question` says that the reply changes which answer is the next.
+    async fn send<C>(
         &self,
-        verb: &'static str,
-        mut progress: OwnedMutexGuard<Progress>,
-        request: impl FnOnce(&Session, &RunningTurn, &Progress) -> B,
-        done: impl FnOnce(&Session, &RunningTurn, &mut Progress, &R) + Send + 'static,
-    ) -> Result<R, Stop>
+        request: impl FnOnce(u64, u64) -> C::Body,
+        head: impl FnOnce(&C::Reply) -> u64 + Send + 'static,
+        settles_question: bool,
+    ) -> Result<C::Reply, Stop>
     where
-        B: Serialize + Send + Sync + 'static,
-        R: DeserializeOwned + Send + 'static,
+        C: ApiCall<Query = Nothing>,
+        C::Body: Send + Sync + 'static,
+        C::Reply: DeserializeOwned + Send + 'static,
     {
+        let mut progress = Arc::clone(&self.progress).lock_owned().await;
         // Nothing may follow the decision to hand the turn back.
         if self.turn.is_returned.load(Ordering::Relaxed) {
             return Err(Stop::Over);
         }
         progress.number += 1;
+        let body = request(progress.number, progress.head);
         let (session, turn) = (Arc::clone(&self.session), Arc::clone(&self.turn));
-        let body = request(&session, &turn, &progress);
         let sent = self.session.tasks.spawn(async move {
-            let path = turn_path(&session, &turn, verb);
+            let parameters = [&*session.registration.name, turn.id()];
             let connection = &session.worker.connection;
-            let answer = connection.call_until::<R>(&path, &body, &turn.over).await;
+            let answer = connection.call_until::<C>(&parameters, &body, &turn.over).await;
             if let Some(Ok(reply)) = &answer {
-                done(&session, &turn, &mut progress, reply);
+                progress.head = head(reply);
+                if settles_question {
+                    session.note_question(&turn);
+                }
             }
             answer
         });
@@ -190,8 +173,4 @@ impl WorkerSink {
         self.is_refused.store(true, Ordering::Relaxed);
         Stop::Refused(refusal.message)
     }
-}
-
-fn turn_path(session: &Session, turn: &RunningTurn, verb: &str) -> String {
-    path(&session.registration.name, &format!("/turns/{}{verb}", turn.claim.id))
 }

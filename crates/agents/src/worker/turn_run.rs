@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use herald_api::workers::TurnEnd;
 use herald_engine::{
     AgentError, Turn,
     caught::{caught, text_of},
@@ -15,9 +16,9 @@ use herald_engine::{
 use tokio::time::timeout;
 
 use super::{
-    session::{RunningTurn, Session},
+    session::{Assigned, RunningTurn, Session},
     sink::WorkerSink,
-    wire::{AssignedTurn, TurnOutcome},
+    wire,
 };
 
 /// The result of running an agent for one turn.
@@ -30,10 +31,10 @@ enum AgentEnd {
 }
 
 /// Runs an assigned turn in a task of its own.
-pub(super) fn start(session: &Arc<Session>, assigned: AssignedTurn) {
+pub(super) fn start(session: &Arc<Session>, assigned: Assigned) {
     let Some((turn, earlier)) = session.add(&assigned) else { return };
-    let (attempt, task) = (assigned.turn.attempt, &turn.task);
-    tracing::info!(%task, turn = turn.claim.id, epoch = turn.claim.epoch, attempt, "took a turn");
+    let (attempt, task) = (assigned.assignment.attempt, &turn.task);
+    tracing::info!(%task, turn = turn.id(), epoch = turn.epoch(), attempt, "took a turn");
     let session = Arc::clone(session);
     let tasks = session.tasks.clone();
     tasks.spawn(async move {
@@ -43,9 +44,9 @@ pub(super) fn start(session: &Arc<Session>, assigned: AssignedTurn) {
         }
         let begun = Instant::now();
         let sink = WorkerSink::new(Arc::clone(&session), Arc::clone(&turn), assigned.head);
-        let outcome = run(&session, &turn, Arc::new(sink), assigned.turn).await;
+        let outcome = run(&session, &turn, Arc::new(sink), assigned.assignment).await;
         let (task, seconds) = (&turn.task, begun.elapsed().as_secs_f64());
-        tracing::info!(%task, turn = turn.claim.id, outcome, seconds, "a turn has ended");
+        tracing::info!(%task, turn = turn.id(), outcome, seconds, "a turn has ended");
         session.remove(&turn);
     });
 }
@@ -66,31 +67,31 @@ async fn run(
     }
     let is_returned = turn.is_returned.load(Ordering::Relaxed);
     let outcome = match end {
-        AgentEnd::Returned(Ok(())) => TurnOutcome::Done,
+        AgentEnd::Returned(Ok(())) => TurnEnd::Done,
         AgentEnd::Returned(Err(_)) | AgentEnd::Panicked(_) | AgentEnd::Abandoned if is_returned => {
-            TurnOutcome::Returned
+            TurnEnd::Returned
         }
         // Another worker continues the turn.
         AgentEnd::Returned(Err(AgentError::Suspended)) if session.draining.is_cancelled() => {
-            TurnOutcome::Returned
+            TurnEnd::Returned
         }
-        AgentEnd::Returned(Err(error)) => sink.explain(error).into(),
+        AgentEnd::Returned(Err(error)) => wire::failed(sink.explain(error)),
         AgentEnd::Panicked(cause) => {
             let (task, agent) = (&turn.task, &session.worker.profile.name);
             tracing::error!(%task, %agent, cause, "the agent panicked");
             // The task has its reason from this write. If it fails, the end says that the agent failed.
             match sink.write(vec![panic_failure()]).await {
-                Ok(()) => TurnOutcome::Done,
-                Err(_) => AgentError::failed("the agent crashed").into(),
+                Ok(()) => TurnEnd::Done,
+                Err(_) => wire::failed(AgentError::failed("the agent crashed")),
             }
         }
-        AgentEnd::Abandoned => AgentError::Stopped.into(),
+        AgentEnd::Abandoned => wire::failed(AgentError::Stopped),
     };
     let name = match &outcome {
         _ if turn.cancelled.is_cancelled() && !is_returned => "stopped",
-        TurnOutcome::Done => "done",
-        TurnOutcome::Failed { .. } => "failed",
-        TurnOutcome::Returned => "returned",
+        TurnEnd::Done => "done",
+        TurnEnd::Failed { .. } => "failed",
+        TurnEnd::Returned => "returned",
     };
     sink.end(outcome).await;
     name
