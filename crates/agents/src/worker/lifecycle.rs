@@ -78,8 +78,8 @@ async fn heartbeat(session: &Session) -> SessionEnd {
     loop {
         sleep(pause).await;
         let connection = &session.worker.connection;
-        let beat = connection.call::<HeartbeatAgent>(&[&registration.name], &request, ANSWER);
-        pause = match beat.await {
+        let name = [&*registration.name];
+        pause = match connection.call::<HeartbeatAgent>(&name, &request, ANSWER).await {
             Ok(_) => period,
             Err(CallError::Unavailable(_)) => HEARTBEAT_RETRY.min(period),
             Err(CallError::Refused(refusal)) if refusal.is_expired() => return SessionEnd::Expired,

@@ -51,8 +51,8 @@ pub(super) async fn run(session: &Arc<Session>) -> SessionEnd {
             draining,
         };
         let limit = Duration::from_secs(wait_seconds.into()) + ANSWER;
-        let name = &*session.registration.name;
-        let poll = connection.call::<PollWorker>(&[name], &request, limit);
+        let name = [&*session.registration.name];
+        let poll = connection.call::<PollWorker>(&name, &request, limit);
         let answer = tokio::select! {
             answer = poll => answer,
             // The server gives a turn again whose assignment is lost with this request.
