@@ -1,133 +1,75 @@
-//! The agent of `herald worker`: that of the flags, of a package or of a file, or the installed coding agent.
+//! Roles that workers serve, and the registrations of workers.
 
-use anyhow::{anyhow, bail};
-use herald_agents::process::Processes;
+use std::time::Duration;
 
-use crate::{
-    args::Serve,
-    serve::config::{AgentSection, FileConfig},
+use anyhow::Context;
+use herald_engine::{DiscoverySettings, Profile, Recovery, RoleSettings, Unavailable};
+
+use crate::serve::config::{
+    AgentSection, FileConfig, KeyError, RecoveryKey, UnavailableKey, WorkerSection,
 };
 
-use super::{AgentSettings, Provenance, agent, coding, program};
+use super::{environment, span};
 
-/// The agent of a worker for this role.
-pub(crate) fn worker_agent(
-    args: &Serve,
-    packaged: Vec<AgentSection>,
-    role: &str,
-    description: Option<&str>,
-    processes: &Processes,
-) -> anyhow::Result<AgentSettings> {
-    let (mut section, provenance) = section(args, packaged, role)?;
-    role.clone_into(&mut section.common.name);
-    if let Some(description) = description {
-        section.common.description = Some(description.to_owned());
+/// The environment variable that sets the age limit of workers, in seconds.
+const MAX_AGE_VARIABLE: &str = "A2A_AGENT_DISCOVERY_MAX_AGE";
+
+/// The time that a task waits for a worker, unless the file says otherwise.
+const DEADLINE: Duration = Duration::from_secs(3600);
+
+/// The number of attempts at a turn, unless the file says otherwise.
+const ATTEMPTS: u32 = 3;
+
+/// The profile and the settings of a role.
+pub(super) fn role(
+    section: &AgentSection,
+    keys: &WorkerSection,
+) -> Result<(Profile, RoleSettings), KeyError> {
+    let name = section.common.name.as_str();
+    let description = format!("Tasks of the role {name}, which workers serve");
+    let mut profile = Profile::new(name, description);
+    profile.unavailable = match keys.unavailable {
+        None | Some(UnavailableKey::Queue) => Unavailable::Queue,
+        Some(UnavailableKey::Refuse) => Unavailable::Refuse,
+    };
+    let deadline = span(keys.deadline).unwrap_or(DEADLINE);
+    // Zero switches the limit off.
+    profile.queue_timeout = Some(deadline).filter(|deadline| !deadline.is_zero());
+    let attempts = keys.attempts.unwrap_or(ATTEMPTS);
+    profile.recovery = match (keys.recovery, attempts) {
+        (Some(RecoveryKey::Fail), _) | (None | Some(RecoveryKey::Rerun), 0 | 1) => Recovery::Fail,
+        (None | Some(RecoveryKey::Rerun), attempts) => Recovery::Rerun(attempts),
+        (Some(RecoveryKey::Resume), attempts) => Recovery::Resume(attempts.max(1)),
+    };
+    profile.memory = keys.memory.unwrap_or(profile.memory);
+    profile.waits = keys.waits.unwrap_or(profile.waits);
+    if keys.lease.is_some_and(|lease| lease.0 < Duration::from_secs(3)) {
+        return Err(KeyError::of(
+            "lease",
+            "must be at least 3s: a worker polls every second or more",
+        ));
     }
-    Ok(agent(section, provenance, processes)?)
+    Ok((profile, RoleSettings { lease: span(keys.lease) }))
 }
 
-fn section(
-    args: &Serve,
-    packaged: Vec<AgentSection>,
-    role: &str,
-) -> anyhow::Result<(AgentSection, Provenance)> {
-    if let Some(section) = program::of_flags(args)? {
-        return Ok((section, Provenance::CommandLine));
+/// The settings of registrations: the variable wins over the file.
+pub(super) fn discovery(config: &FileConfig) -> anyhow::Result<DiscoverySettings> {
+    let section = &config.discovery;
+    let mut settings = DiscoverySettings::default();
+    settings.max_age = span(section.max_age).unwrap_or(settings.max_age);
+    if let Some(text) = environment(MAX_AGE_VARIABLE) {
+        let seconds = text.trim().parse::<u64>();
+        let seconds = seconds.with_context(|| {
+            format!("{MAX_AGE_VARIABLE}={text:?} must be a number of seconds, such as 120")
+        })?;
+        settings.max_age = Duration::from_secs(seconds);
     }
-    if args.adapter.is_some() {
-        return coding_agent(args);
-    }
-    if !packaged.is_empty() {
-        let section = chosen(packaged, role, "the handler package")?;
-        return Ok((section, Provenance::Package));
-    }
-    if let Some(path) = &args.config {
-        let agents = FileConfig::read(path)?.agents;
-        let section = chosen(agents, role, &path.display().to_string())?;
-        return Ok((section, Provenance::Configured));
-    }
-    match &coding::installed()[..] {
-        [(preset, path)] => {
-            tracing::info!(
-                adapter = preset.name(),
-                program = path,
-                "working with the coding agent of this machine"
-            );
-            let args = Serve { adapter: Some(*preset), ..Serve::default() };
-            coding_agent(&args)
-        }
-        found => Err(none_chosen(found.iter().map(|(preset, _)| preset.name()))),
-    }
-}
-
-fn coding_agent(args: &Serve) -> anyhow::Result<(AgentSection, Provenance)> {
-    let Some(mut section) = coding::of_flags(args)? else { bail!("--adapter is missing") };
-    // The role has webhooks: the server sends them.
-    section.common.push = None;
-    Ok((section, Provenance::CommandLine))
-}
-
-/// The entry with the name of the role, or the only one.
-fn chosen(
-    mut sections: Vec<AgentSection>,
-    role: &str,
-    source: &str,
-) -> anyhow::Result<AgentSection> {
-    if let Some(index) = sections.iter().position(|section| section.common.name == role) {
-        return Ok(sections.swap_remove(index));
-    }
-    if sections.len() > 1 {
-        let names: Vec<_> = sections.iter().map(|section| section.common.name.as_str()).collect();
-        bail!(
-            "{source} has several agents, and none has the name of the role {role:?}: {}; rename one, or \
-             choose one of these with --agent-name",
-            names.join(", ")
+    if settings.max_age < Duration::from_secs(2) {
+        let text = format!(
+            "workers must be listed for at least 2 seconds: raise [discovery] max_age or {MAX_AGE_VARIABLE}"
         );
+        return Err(config.source.fault_at("discovery.max_age", &text).into());
     }
-    sections.pop().ok_or_else(|| anyhow!("{source} has no agent; add an [[agents]] entry"))
-}
-
-/// The error for a machine without a coding agent, or with several.
-fn none_chosen<'a>(found: impl Iterator<Item = &'a str>) -> anyhow::Error {
-    let found: Vec<_> = found.collect();
-    let flags = "--adapter NAME, --exec COMMAND, --handler-package PACKAGE or --config herald.toml";
-    if found.is_empty() {
-        return anyhow!(
-            "no agent is given, and none of claude, codex, cursor-agent, gemini and opencode is on PATH; \
-             choose the agent with {flags}"
-        );
-    }
-    anyhow!(
-        "no agent is given, and several coding agents are installed ({}); choose one with --adapter, or \
-         another agent with {flags}",
-        found.join(", ")
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::serve::config::KindSection;
-
-    fn sections(names: &[&str]) -> Vec<AgentSection> {
-        names.iter().map(|name| AgentSection::new(name, KindSection::Echo)).collect()
-    }
-
-    #[test]
-    fn the_entry_of_the_role_is_chosen_or_the_only_one() {
-        let name = |found: AgentSection| found.common.name;
-        assert_eq!(name(chosen(sections(&["a", "b"]), "b", "f").unwrap()), "b");
-        assert_eq!(name(chosen(sections(&["a"]), "b", "f").unwrap()), "a");
-        let several = chosen(sections(&["a", "c"]), "b", "f").unwrap_err().to_string();
-        assert!(several.contains("a, c"), "{several}");
-        assert!(chosen(Vec::new(), "b", "f").unwrap_err().to_string().contains("[[agents]]"));
-    }
-
-    #[test]
-    fn a_machine_without_one_coding_agent_names_the_flags() {
-        let none = none_chosen([].into_iter()).to_string();
-        assert!(none.contains("opencode is on PATH") && none.contains("--exec"), "{none}");
-        let several = none_chosen(["codex", "gemini"].into_iter()).to_string();
-        assert!(several.contains("codex, gemini") && several.contains("--adapter"), "{several}");
-    }
+    settings.registrations = section.registrations.unwrap_or(settings.registrations);
+    Ok(settings)
 }
