@@ -235,7 +235,9 @@ class Worker:
             with self._changed:
                 self._turns.pop((turn.id, turn.epoch), None)
                 self._changed.notify_all()
-            self._poll_again()
+            # The server gives the place of a turn that ended to the poll that waits.
+            if turn.is_over or self._drain.is_set():
+                self._poll_again()
 
     def _heartbeat(self, registration: dict[str, Any]) -> None:
         path = agent_path(registration["name"], "/heartbeat")

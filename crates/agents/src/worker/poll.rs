@@ -56,7 +56,7 @@ pub(super) async fn run(session: &Arc<Session>) -> SessionEnd {
         let answer = tokio::select! {
             answer = poll => answer,
             // The server gives a turn again whose assignment is lost with this request.
-            () = is_outdated(session, free, draining) => continue,
+            () = outdated(session, free, draining) => continue,
             () = session.lost.cancelled() => return SessionEnd::Expired,
         };
         match answer {
@@ -78,15 +78,15 @@ pub(super) async fn run(session: &Arc<Session>) -> SessionEnd {
     }
 }
 
-/// Returns when the server must know more than a poll in flight says: a free place after none, or that
-/// the worker drains.
-async fn is_outdated(session: &Session, free: usize, draining: bool) {
+/// Returns when the server must know more than a poll in flight says: places that it does not know of, or
+/// that the worker drains.
+async fn outdated(session: &Session, free: usize, draining: bool) {
     loop {
         tokio::select! {
             () = session.changed() => {}
             () = session.draining.cancelled(), if !draining => return,
         }
-        if free == 0 && session.free() > 0 || draining && session.is_idle() {
+        if free == 0 && session.has_untold_places() || draining && session.is_idle() {
             return;
         }
     }

@@ -29,6 +29,8 @@ pub(super) struct Session {
     pub(super) tasks: TaskTracker,
     /// Wakes the poll loop after a change of the running turns.
     changed: Notify,
+    /// True if places became free since the last poll began of which no request has told the server.
+    has_untold_places: AtomicBool,
     /// The number of polls so far.
     polls: AtomicU64,
 }
@@ -84,6 +86,7 @@ impl Session {
             turns: Mutex::default(),
             tasks: TaskTracker::new(),
             changed: Notify::new(),
+            has_untold_places: AtomicBool::new(false),
             polls: AtomicU64::new(0),
         }
     }
@@ -113,7 +116,14 @@ impl Session {
 
     /// Begins a poll and returns its number.
     pub(super) fn begin_poll(&self) -> u64 {
+        self.has_untold_places.store(false, Ordering::Relaxed);
         self.polls.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// True if a poll in flight that offers nothing must be made again. The end of a turn is no reason: the
+    /// server gives its place to the poll that waits.
+    pub(super) fn has_untold_places(&self) -> bool {
+        self.has_untold_places.load(Ordering::Relaxed) && self.free() > 0
     }
 
     /// Returns after a change of the running turns since the last call.
@@ -155,6 +165,9 @@ impl Session {
     pub(super) fn remove(&self, turn: &RunningTurn) {
         lock(&self.turns).remove(&turn.claim);
         turn.ended.cancel();
+        if turn.over.is_cancelled() {
+            self.has_untold_places.store(true, Ordering::Relaxed);
+        }
         self.changed.notify_one();
     }
 
@@ -191,6 +204,7 @@ impl Session {
     /// Begins a wait of a turn for its caller.
     pub(super) fn wait<'a>(&'a self, turn: &'a RunningTurn) -> Waiting<'a> {
         turn.is_waiting.store(true, Ordering::Relaxed);
+        self.has_untold_places.store(true, Ordering::Relaxed);
         self.changed.notify_one();
         Waiting(self, turn)
     }

@@ -55,8 +55,10 @@ class Reviewer(TaskHandler):
 
 /// A program with the interface for functions.
 const FUNCTION: &str = r#"
-import sys
+import logging, sys
 from agent_worker import Worker
+
+logging.basicConfig(level="INFO")
 
 def work(turn):
     turn.progress("asking")
