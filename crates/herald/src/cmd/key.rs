@@ -59,7 +59,8 @@ async fn create(args: &KeyCreate) -> Result<(), CliError> {
         let created = api.call::<calls::CreateKey>(&[], &Nothing {}, &wanted).await?;
         api.out.show(&created)?;
         if !(args.agents.is_empty() && args.skills.is_empty()) && api.is_running() {
-            let known = api.call::<calls::ListAgents>(&[], &AgentsQuery::default(), &Nothing {}).await?;
+            let known =
+                api.call::<calls::ListAgents>(&[], &AgentsQuery::default(), &Nothing {}).await?;
             unknown_names(args, &known).iter().for_each(|sentence| warn(sentence));
         }
         note("Note", "the key is shown only now; keep it where only its user can read it");
