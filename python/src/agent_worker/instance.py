@@ -21,6 +21,9 @@ log = logging.getLogger("agent_worker")
 #: The time that an answer may take beside the wait that a poll asks for.
 POLL_ANSWER = 10.0
 
+#: A session that ends within this time is one of a series: something replaces it again and again.
+SHORT_LIFE = 60.0
+
 #: The time that turns have to stop once they must.
 STOP = 10.0
 
@@ -80,10 +83,16 @@ class Worker:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.stop())
+        backoff = Backoff()
         while not self._drain.is_set():
             registration = self._register()
+            begun = time.monotonic()
             if registration is None or self._session(registration, agent):
                 return
+            if time.monotonic() - begun < SHORT_LIFE:
+                self._drain.wait(backoff.next())
+            else:
+                backoff = Backoff()
 
     def stop(self) -> None:
         """Takes no more work, and ends once the running turns have ended. A second call ends at once."""
@@ -122,7 +131,10 @@ class Worker:
         finally:
             self._expired.set()
         if not drained:
-            log.warning("the server does not know this session any more; registering again")
+            log.warning(
+                "the server does not know this session any more; registering again. If this repeats, another worker "
+                "runs under the same name: give each its own --instance"
+            )
             self._abandon()
             return False
         try:

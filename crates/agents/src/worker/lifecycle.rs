@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use herald_api::{agents::AgentHeartbeat, routes::calls::HeartbeatAgent};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Worker, WorkerError,
+    backoff::Backoff,
     connection::{ANSWER, CallError},
     poll::{self, SessionEnd},
     session::Session,
@@ -18,11 +19,15 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// The pause between two heartbeats after one without an answer.
 const HEARTBEAT_RETRY: Duration = Duration::from_secs(5);
 
+/// A session that ends within this time is one of a series: something replaces it again and again.
+const SHORT_LIFE: Duration = Duration::from_secs(60);
+
 /// Registers and works until the worker has drained, again and again if its session expires.
 pub(super) async fn run(
     worker: Arc<Worker>,
     draining: CancellationToken,
 ) -> Result<(), WorkerError> {
+    let mut backoff = Backoff::new();
     loop {
         let Some(registration) = worker.register(&draining).await? else { return Ok(()) };
         let (server, concurrency) = (worker.connection.url(), worker.settings.concurrency);
@@ -33,6 +38,7 @@ pub(super) async fn run(
             concurrency,
             "registered"
         );
+        let begun = Instant::now();
         let session = Arc::new(Session::new(Arc::clone(&worker), registration, draining.clone()));
         let ended = tokio::select! {
             ended = poll::run(&session) => ended,
@@ -47,9 +53,15 @@ pub(super) async fn run(
             SessionEnd::Expired => {
                 tracing::warn!(
                     name = session.registration.name,
-                    "the server does not know this session any more; stopping its turns and registering again"
+                    "the server does not know this session any more; stopping its turns and registering again. If \
+                     this repeats, another worker runs under the same name: give each its own --instance"
                 );
                 stop(&session).await;
+                if begun.elapsed() < SHORT_LIFE {
+                    backoff.wait(None).await;
+                } else {
+                    backoff = Backoff::new();
+                }
             }
             SessionEnd::Refused(error) => {
                 stop(&session).await;

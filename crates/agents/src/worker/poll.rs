@@ -13,7 +13,7 @@ use super::{
     backoff::Backoff,
     connection::CallError,
     session::{Assigned, Session},
-    turn_run,
+    sink, turn_run,
 };
 
 /// The time that an answer may take beside the wait that the poll asks for.
@@ -98,11 +98,12 @@ async fn apply(session: &Arc<Session>, reply: PollResponse, number: u64) {
         session.stop(stopped);
     }
     for assigned in reply.assignments {
-        match Assigned::read(assigned) {
+        match Assigned::read(&assigned) {
             Ok(assigned) => turn_run::start(session, assigned),
-            // The server gives it again, and after too many attempts it fails the task.
+            // Otherwise the server would give it again and again.
             Err(error) => {
                 tracing::error!(%error, "an assignment cannot be read; is the server of another version?");
+                sink::refuse(session, assigned.id, assigned.epoch).await;
             }
         }
     }

@@ -226,9 +226,9 @@ impl Session {
 
 impl Assigned {
     /// Reads the assignment in a reply of the server.
-    pub(super) fn read(turn: AssignedTurn) -> Result<Self, serde_json::Error> {
+    pub(super) fn read(turn: &AssignedTurn) -> Result<Self, serde_json::Error> {
         let assignment = serde_json::from_str(turn.turn.get())?;
-        Ok(Self { claim: (turn.id, turn.epoch), assignment, head: turn.head })
+        Ok(Self { claim: (turn.id.clone(), turn.epoch), assignment, head: turn.head })
     }
 }
 
@@ -299,7 +299,7 @@ mod tests {
                 "continued":[]}}"#
         );
         let assigned = format!(r#"{{"id":"{id}","epoch":{epoch},"turn":{turn},"head":2}}"#);
-        Assigned::read(serde_json::from_str(&assigned).unwrap()).unwrap()
+        Assigned::read(&serde_json::from_str(&assigned).unwrap()).unwrap()
     }
 
     #[test]

@@ -12,7 +12,7 @@ use herald_api::{
         Nothing,
         calls::{EndTurn, TakeTurnAnswer, WriteTurn},
     },
-    workers::{EndTurn as Ending, TakeAnswer, TurnEnd, WriteCommands, WrittenCommands},
+    workers::{EndTurn as Ending, TakeAnswer, TurnEnd, TurnFailure, WriteCommands, WrittenCommands},
 };
 use herald_engine::{AgentError, Stop, agent_failure, rules::Command, turn::Sink};
 use herald_protocol::Message;
@@ -173,4 +173,15 @@ impl WorkerSink {
         self.is_refused.store(true, Ordering::Relaxed);
         Stop::Refused(refusal.message)
     }
+}
+
+/// Fails a turn that cannot begin here.
+pub(super) async fn refuse(session: &Session, id: String, epoch: u64) {
+    let text = "the worker cannot read the task; its version is not that of the server".to_owned();
+    let outcome = TurnEnd::Failed { error: TurnFailure::ProtocolViolation, text };
+    let parameters = [&*session.registration.name, &*id];
+    let ending = Ending { session: session.registration.session.clone(), epoch, number: 1, outcome };
+    let connection = &session.worker.connection;
+    // If it is refused, the turn is not this worker's any more.
+    let _ = connection.call_until::<EndTurn>(&parameters, &ending, &session.lost).await;
 }

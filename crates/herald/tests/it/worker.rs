@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     http::Call,
@@ -325,4 +325,65 @@ async fn a_worker_waits_for_a_server_that_is_not_there_yet_and_ends_on_a_signal(
     assert!(sent.unwrap().success());
     let ended = tokio::time::timeout(Duration::from_secs(60), child.wait()).await;
     assert!(ended.expect("it ends").unwrap().success(), "{}", log());
+}
+
+/// A key for workers, created as the user that runs the server does.
+async fn key(herald: &Herald, arguments: &[&str]) -> String {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_herald"));
+    command.args(["key", "create", "--principal", "workers", "-o", "json", "--data"]);
+    command.arg(herald.database().parent().unwrap()).args(arguments);
+    let created: Value = serde_json::from_str(&output_of(command).await.stdout).unwrap();
+    created["key"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_worker_needs_a_credential_for_its_role() {
+    let herald = Herald::start(Options::config(
+        "[auth]\nrequired = true\ntokens = [{ token = \"of-a-caller\", principal = \"ann\" }]\n\
+         [[agents]]\nname = \"shout\"\nkind = \"worker\"\n",
+    ))
+    .await;
+    let refused = async |key: &str| {
+        let home = tempfile::tempdir().unwrap();
+        let mut command = worker_command(home.path(), &format!("http://{}", herald.address));
+        command.args(["--agent-name", ROLE, "--exec", "cat"]).env("A2ACLI_BEARER", key);
+        let ended = output_of(command).await;
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        assert!(key.is_empty() || !ended.stderr.contains(key), "{ended:?}");
+        ended.stderr
+    };
+    assert!(refused("").await.contains("A2ACLI_BEARER"));
+    assert!(refused(&key(&herald, &["--scope", "send,read"]).await).await.contains("scope work"));
+    let other = key(&herald, &["--scope", "work", "--agent", "echo"]).await;
+    refused(&other).await;
+
+    let own = key(&herald, &["--scope", "work", "--agent", ROLE]).await;
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join(".env"), format!("A2ACLI_BEARER={own}\n")).unwrap();
+    fs::set_permissions(home.path().join(".env"), fs::Permissions::from_mode(0o600)).unwrap();
+    let worker = WorkerProcess::spawn(&herald, home.path(), &["--exec", "tr a-z A-Z"]);
+    worker.registered().await;
+    let call = Wire::Rest.send(PATH, &Draft::new(uuid(), "hello"), false);
+    let done = herald.call(&call.header("authorization", "Bearer of-a-caller")).await;
+    assert_eq!(printed(&Wire::Rest.sent(&done).unwrap()), "HELLO");
+}
+
+#[tokio::test]
+async fn a_task_that_requires_a_label_goes_to_a_worker_that_has_it() {
+    let herald = Herald::start(Options::agents()).await;
+    let _plain = WorkerProcess::start(&herald, &["--exec", "echo plain", "--instance", "w1"]).await;
+    let message = json!({
+        "messageId": uuid(),
+        "role": "ROLE_USER",
+        "parts": [{ "text": "train" }],
+        "metadata": { "herald/requires": ["gpu"] },
+    });
+    let body = json!({ "message": message, "configuration": { "returnImmediately": true } });
+    let call = Call::post(format!("{PATH}/message:send"), &body).header("a2a-version", "1.0");
+    let waiting = Wire::Rest.sent(&herald.call(&call).await).unwrap();
+    assert_eq!(printed(&asked(&herald, "any").await), "plain\n");
+    assert_eq!(state(&task(&herald, id(&waiting)).await), "submitted");
+    let labelled = ["--exec", "echo gpu", "--label", "gpu", "--instance", "w2"];
+    let _labelled = WorkerProcess::start(&herald, &labelled).await;
+    assert_eq!(printed(&ended(&herald, id(&waiting)).await), "gpu\n");
 }
