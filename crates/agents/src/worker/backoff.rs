@@ -11,9 +11,9 @@ const LONGEST: Duration = Duration::from_secs(3);
 
 /// The delays since the last success.
 #[derive(Debug)]
-pub(super) struct Backoff(ExponentialBackoff);
+pub(super) struct RetryDelays(ExponentialBackoff);
 
-impl Backoff {
+impl RetryDelays {
     pub(super) fn new() -> Self {
         let builder = ExponentialBuilder::default().with_min_delay(FIRST).with_max_delay(LONGEST);
         Self(builder.with_factor(2.0).with_jitter().without_max_times().build())

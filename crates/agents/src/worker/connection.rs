@@ -15,7 +15,7 @@ use reqwest::{
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::{WorkerError, backoff::Backoff};
+use super::{WorkerError, backoff::RetryDelays};
 
 /// The most bytes of a response: an assignment has the task and its conversation.
 const LARGEST: usize = 64 << 20;
@@ -32,23 +32,23 @@ pub struct WorkerConnection {
 
 /// The reason why a request has no result.
 #[derive(Debug)]
-pub(super) enum CallError {
+pub(super) enum RequestError {
     /// There was no answer, or the server asks for another attempt.
-    Unavailable(Unavailable),
+    Failed(FailedRequest),
     /// The server refused the request. Another attempt would be refused too.
-    Refused(Refusal),
+    Refused(RefusedRequest),
 }
 
 /// A failure that time may cure.
 #[derive(Debug)]
-pub(super) struct Unavailable {
+pub(super) struct FailedRequest {
     pub(super) text: String,
     pub(super) retry_after: Option<Duration>,
 }
 
 /// A refusal.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct RefusedRequest {
     pub(super) status: u16,
     pub(super) reason: String,
     pub(super) message: String,
@@ -72,7 +72,7 @@ impl WorkerConnection {
         parameters: &[&str],
         body: &C::Body,
         limit: Duration,
-    ) -> Result<C::Reply, CallError>
+    ) -> Result<C::Reply, RequestError>
     where
         C: ApiCall<Query = Nothing>,
         C::Reply: DeserializeOwned,
@@ -95,18 +95,18 @@ impl WorkerConnection {
         parameters: &[&str],
         body: &C::Body,
         stopped: &CancellationToken,
-    ) -> Option<Result<C::Reply, Refusal>>
+    ) -> Option<Result<C::Reply, RefusedRequest>>
     where
         C: ApiCall<Query = Nothing>,
         C::Reply: DeserializeOwned,
     {
-        let mut backoff = Backoff::new();
+        let mut backoff = RetryDelays::new();
         let attempts = async {
             loop {
                 match self.call::<C>(parameters, body, ANSWER).await {
                     Ok(reply) => return Ok(reply),
-                    Err(CallError::Refused(refusal)) => return Err(refusal),
-                    Err(CallError::Unavailable(fault)) => {
+                    Err(RequestError::Refused(refusal)) => return Err(refusal),
+                    Err(RequestError::Failed(fault)) => {
                         let route = C::ROUTE.name();
                         tracing::debug!(error = %fault.text, route, "repeating a request");
                         backoff.wait(fault.retry_after).await;
@@ -136,7 +136,7 @@ impl WorkerConnection {
     }
 }
 
-async fn read<R: DeserializeOwned>(mut response: Response) -> Result<R, CallError> {
+async fn read<R: DeserializeOwned>(mut response: Response) -> Result<R, RequestError> {
     let status = response.status();
     let retry_after = response.headers().get(RETRY_AFTER);
     let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -147,7 +147,7 @@ async fn read<R: DeserializeOwned>(mut response: Response) -> Result<R, CallErro
             Ok(None) => break,
             Ok(Some(chunk)) if body.len() + chunk.len() > LARGEST => {
                 let text = "the server's answer is larger than 64 MiB".to_owned();
-                return Err(CallError::Unavailable(Unavailable { text, retry_after: None }));
+                return Err(RequestError::Failed(FailedRequest { text, retry_after: None }));
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Err(error) => return Err(unavailable(&error.without_url())),
@@ -156,29 +156,31 @@ async fn read<R: DeserializeOwned>(mut response: Response) -> Result<R, CallErro
     if status.is_success() {
         return serde_json::from_slice(&body).map_err(|error| {
             let text = format!("the server's answer cannot be read: {error}");
-            CallError::Unavailable(Unavailable { text, retry_after: None })
+            RequestError::Failed(FailedRequest { text, retry_after: None })
         });
     }
     let error = failure::rest(Dialect::V1, status.as_u16(), &body);
     // Without an error of Herald's own form, a proxy in front of the server answered.
     let again = status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429);
     match error {
-        Some(error) if !again => Err(CallError::Refused(Refusal {
+        Some(error) if !again => Err(RequestError::Refused(RefusedRequest {
             status: status.as_u16(),
             reason: reason(&error),
             message: error.message,
         })),
         Some(error) => {
-            Err(CallError::Unavailable(Unavailable { text: error.message, retry_after }))
+            Err(RequestError::Failed(FailedRequest { text: error.message, retry_after }))
         }
-        None if matches!(status.as_u16(), 401 | 403) => Err(CallError::Refused(Refusal {
-            status: status.as_u16(),
-            reason: String::new(),
-            message: format!("the server refused the credential: {status}"),
-        })),
+        None if matches!(status.as_u16(), 401 | 403) => {
+            Err(RequestError::Refused(RefusedRequest {
+                status: status.as_u16(),
+                reason: String::new(),
+                message: format!("the server refused the credential: {status}"),
+            }))
+        }
         None => {
             let text = format!("the server answered {status}");
-            Err(CallError::Unavailable(Unavailable { text, retry_after }))
+            Err(RequestError::Failed(FailedRequest { text, retry_after }))
         }
     }
 }
@@ -188,17 +190,17 @@ fn reason(error: &Error) -> String {
     unknown.cloned().unwrap_or_else(|| error.kind.codes().reason.to_owned())
 }
 
-fn unavailable(error: &reqwest::Error) -> CallError {
+fn unavailable(error: &reqwest::Error) -> RequestError {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
         text = format!("{text}: {inner}");
         cause = inner.source();
     }
-    CallError::Unavailable(Unavailable { text, retry_after: None })
+    RequestError::Failed(FailedRequest { text, retry_after: None })
 }
 
-impl Refusal {
+impl RefusedRequest {
     /// True if the server does not know the session (any more): the worker must register again.
     pub(super) fn is_expired(&self) -> bool {
         matches!(self.reason.as_str(), "WORKER_EXPIRED" | "WORKER_UNKNOWN")
@@ -210,8 +212,8 @@ impl Refusal {
     }
 }
 
-impl From<Refusal> for WorkerError {
-    fn from(refusal: Refusal) -> Self {
+impl From<RefusedRequest> for WorkerError {
+    fn from(refusal: RefusedRequest) -> Self {
         Self { status: refusal.status, message: refusal.message }
     }
 }

@@ -8,10 +8,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Worker, WorkerError,
-    backoff::Backoff,
-    connection::{ANSWER, CallError},
+    backoff::RetryDelays,
+    connection::{ANSWER, RequestError},
     poll::{self, SessionEnd},
-    session::Session,
+    session::WorkerSession,
 };
 
 /// The time that the ends of turns have to reach the server once they were handed back.
@@ -27,7 +27,7 @@ pub(super) async fn run(
     worker: Arc<Worker>,
     draining: CancellationToken,
 ) -> Result<(), WorkerError> {
-    let mut backoff = Backoff::new();
+    let mut backoff = RetryDelays::new();
     loop {
         let Some(registration) = worker.register(&draining).await? else { return Ok(()) };
         let (server, concurrency) = (worker.connection.url(), worker.settings.concurrency);
@@ -39,7 +39,8 @@ pub(super) async fn run(
             "registered"
         );
         let begun = Instant::now();
-        let session = Arc::new(Session::new(Arc::clone(&worker), registration, draining.clone()));
+        let session =
+            Arc::new(WorkerSession::new(Arc::clone(&worker), registration, draining.clone()));
         let ended = tokio::select! {
             ended = poll::run(&session) => ended,
             ended = heartbeat(&session) => ended,
@@ -60,7 +61,7 @@ pub(super) async fn run(
                 if begun.elapsed() < SHORT_LIFE {
                     backoff.wait(None).await;
                 } else {
-                    backoff = Backoff::new();
+                    backoff = RetryDelays::new();
                 }
             }
             SessionEnd::Refused(error) => {
@@ -72,7 +73,7 @@ pub(super) async fn run(
 }
 
 /// Stops all turns of a session that is over, and waits for their agents.
-async fn stop(session: &Session) {
+async fn stop(session: &WorkerSession) {
     session.abandon();
     session.tasks.close();
     let limit = session.worker.profile.grace + FAREWELL;
@@ -82,7 +83,7 @@ async fn stop(session: &Session) {
 }
 
 /// Keeps the registration in the discovery of agents.
-async fn heartbeat(session: &Session) -> SessionEnd {
+async fn heartbeat(session: &WorkerSession) -> SessionEnd {
     let registration = &session.registration;
     let request = AgentHeartbeat { session: Some(registration.session.clone()) };
     let period = registration.heartbeat;
@@ -93,16 +94,18 @@ async fn heartbeat(session: &Session) -> SessionEnd {
         let name = [&*registration.name];
         pause = match connection.call::<HeartbeatAgent>(&name, &request, ANSWER).await {
             Ok(_) => period,
-            Err(CallError::Unavailable(_)) => HEARTBEAT_RETRY.min(period),
-            Err(CallError::Refused(refusal)) if refusal.is_expired() => return SessionEnd::Expired,
-            Err(CallError::Refused(refusal)) => return SessionEnd::Refused(refusal.into()),
+            Err(RequestError::Failed(_)) => HEARTBEAT_RETRY.min(period),
+            Err(RequestError::Refused(refusal)) if refusal.is_expired() => {
+                return SessionEnd::Expired;
+            }
+            Err(RequestError::Refused(refusal)) => return SessionEnd::Refused(refusal.into()),
         };
     }
 }
 
 /// Returns when a worker that drains must leave, although turns may be left whose end the server could
 /// not be told.
-async fn drained(session: &Session) {
+async fn drained(session: &WorkerSession) {
     session.draining.cancelled().await;
     let (turns, limit) = (session.claims().len(), session.worker.settings.drain_timeout);
     tracing::info!(turns, ?limit, "taking no more work; waiting for the running turns");

@@ -10,9 +10,9 @@ use tokio::time::sleep;
 
 use super::{
     WorkerError,
-    backoff::Backoff,
-    connection::CallError,
-    session::{Assigned, Session},
+    backoff::RetryDelays,
+    connection::RequestError,
+    session::{Assigned, WorkerSession},
     sink, turn_run,
 };
 
@@ -33,8 +33,8 @@ pub(super) enum SessionEnd {
 }
 
 /// Polls until the session ends.
-pub(super) async fn run(session: &Arc<Session>) -> SessionEnd {
-    let mut backoff = Backoff::new();
+pub(super) async fn run(session: &Arc<WorkerSession>) -> SessionEnd {
+    let mut backoff = RetryDelays::new();
     let connection = &session.worker.connection;
     loop {
         let draining = session.draining.is_cancelled();
@@ -62,12 +62,14 @@ pub(super) async fn run(session: &Arc<Session>) -> SessionEnd {
         match answer {
             Ok(reply) => {
                 connection.answered();
-                backoff = Backoff::new();
+                backoff = RetryDelays::new();
                 apply(session, reply, number).await;
             }
-            Err(CallError::Refused(refusal)) if refusal.is_expired() => return SessionEnd::Expired,
-            Err(CallError::Refused(refusal)) => return SessionEnd::Refused(refusal.into()),
-            Err(CallError::Unavailable(fault)) => {
+            Err(RequestError::Refused(refusal)) if refusal.is_expired() => {
+                return SessionEnd::Expired;
+            }
+            Err(RequestError::Refused(refusal)) => return SessionEnd::Refused(refusal.into()),
+            Err(RequestError::Failed(fault)) => {
                 connection.lost(&fault.text);
                 tokio::select! {
                     () = backoff.wait(fault.retry_after) => {}
@@ -80,7 +82,7 @@ pub(super) async fn run(session: &Arc<Session>) -> SessionEnd {
 
 /// Returns when the server must know more than a poll in flight says: places that it does not know of, or
 /// that the worker drains.
-async fn outdated(session: &Session, free: usize, draining: bool) {
+async fn outdated(session: &WorkerSession, free: usize, draining: bool) {
     loop {
         tokio::select! {
             () = session.changed() => {}
@@ -92,7 +94,7 @@ async fn outdated(session: &Session, free: usize, draining: bool) {
     }
 }
 
-async fn apply(session: &Arc<Session>, reply: PollResponse, number: u64) {
+async fn apply(session: &Arc<WorkerSession>, reply: PollResponse, number: u64) {
     session.note_answers(&reply.answered, number);
     for stopped in reply.stop {
         session.stop(stopped);

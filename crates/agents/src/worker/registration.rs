@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use herald_api::{
-    agents::{AgentCapabilitiesView, RegisterAgent as Registering, RegisteredAgent, RegisteredSkill},
+    agents::{
+        AgentCapabilitiesView, RegisterAgent as Registering, RegisteredAgent, RegisteredSkill,
+    },
     routes::{
         Nothing,
         calls::{RegisterAgent, RemoveAgent},
@@ -14,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Worker, WorkerError,
-    backoff::Backoff,
-    connection::{ANSWER, CallError},
+    backoff::RetryDelays,
+    connection::{ANSWER, RequestError},
 };
 
 /// The time limit of the last request of a worker.
@@ -23,7 +25,7 @@ const LEAVE: Duration = Duration::from_secs(5);
 
 /// One life of the worker at its server.
 #[derive(Debug, Clone)]
-pub(super) struct Registration {
+pub(super) struct WorkerRegistration {
     pub(super) name: String,
     pub(super) session: String,
     pub(super) url: String,
@@ -36,9 +38,9 @@ impl Worker {
     pub(super) async fn register(
         &self,
         draining: &CancellationToken,
-    ) -> Result<Option<Registration>, WorkerError> {
+    ) -> Result<Option<WorkerRegistration>, WorkerError> {
         let request = self.request();
-        let mut backoff = Backoff::new();
+        let mut backoff = RetryDelays::new();
         loop {
             let call = self.connection.call::<RegisterAgent>(&[], &request, ANSWER);
             let answer = tokio::select! {
@@ -48,10 +50,10 @@ impl Worker {
             match answer {
                 Ok(registered) => {
                     self.connection.answered();
-                    return Registration::new(registered).map(Some);
+                    return WorkerRegistration::new(registered).map(Some);
                 }
-                Err(CallError::Refused(refusal)) => return Err(refusal.into()),
-                Err(CallError::Unavailable(fault)) => {
+                Err(RequestError::Refused(refusal)) => return Err(refusal.into()),
+                Err(RequestError::Failed(fault)) => {
                     self.connection.lost(&fault.text);
                     tokio::select! {
                         () = backoff.wait(fault.retry_after) => {}
@@ -63,7 +65,7 @@ impl Worker {
     }
 
     /// Removes the registration. If the server cannot be reached, it learns from the lease.
-    pub(super) async fn leave(&self, registration: &Registration) {
+    pub(super) async fn leave(&self, registration: &WorkerRegistration) {
         let name = &*registration.name;
         let left = self.connection.call::<RemoveAgent>(&[name], &Nothing {}, LEAVE).await;
         match left {
@@ -111,11 +113,12 @@ impl Worker {
     }
 }
 
-impl Registration {
+impl WorkerRegistration {
     fn new(registered: RegisteredAgent) -> Result<Self, WorkerError> {
         let session = registered.session.ok_or_else(|| WorkerError {
             status: 200,
-            message: "the registration has no session; is the role that of a remote agent?".to_owned(),
+            message: "the registration has no session; is the role that of a remote agent?"
+                .to_owned(),
         })?;
         Ok(Self {
             name: registered.name,

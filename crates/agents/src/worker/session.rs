@@ -14,18 +14,18 @@ use herald_protocol::{Metadata, TaskId, locks::lock};
 use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Worker, registration::Registration};
+use super::{Worker, registration::WorkerRegistration};
 
 /// One life of a worker.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct WorkerSession {
     pub(super) worker: Arc<Worker>,
-    pub(super) registration: Registration,
+    pub(super) registration: WorkerRegistration,
     /// Fires when the worker takes no more work.
     pub(super) draining: CancellationToken,
     /// Fires when the server does not know the session any more.
     pub(super) lost: CancellationToken,
-    turns: Mutex<HashMap<TurnClaim, Arc<RunningTurn>>>,
+    turns: Mutex<HashMap<ClaimKey, Arc<AssignedRun>>>,
     pub(super) tasks: TaskTracker,
     /// Wakes the poll loop after a change of the running turns.
     changed: Notify,
@@ -38,19 +38,19 @@ pub(super) struct Session {
 /// A turn that the server gave to this worker.
 #[derive(Debug)]
 pub(super) struct Assigned {
-    pub(super) claim: TurnClaim,
+    pub(super) claim: ClaimKey,
     pub(super) assignment: Assignment,
     /// The number of the last event of the task.
     pub(super) head: u64,
 }
 
 /// The id of a turn and the epoch of its claim.
-type TurnClaim = (String, u64);
+type ClaimKey = (String, u64);
 
 /// A turn at work here.
 #[derive(Debug)]
-pub(super) struct RunningTurn {
-    claim: TurnClaim,
+pub(super) struct AssignedRun {
+    claim: ClaimKey,
     pub(super) task: TaskId,
     /// Fires when the agent must stop.
     pub(super) cancelled: CancellationToken,
@@ -61,6 +61,8 @@ pub(super) struct RunningTurn {
     pub(super) ended: CancellationToken,
     /// True if the turn goes back into the queue, because the worker drains.
     pub(super) is_returned: AtomicBool,
+    /// True if the agent was stopped and the server learns of it from the end of the session only.
+    is_left_behind: AtomicBool,
     /// True while the agent waits for its caller.
     is_waiting: AtomicBool,
     /// True if the answer to the last question is there.
@@ -70,12 +72,12 @@ pub(super) struct RunningTurn {
 }
 
 /// Ends a wait on drop, because the wait can also end by cancellation.
-pub(super) struct Waiting<'a>(&'a Session, &'a RunningTurn);
+pub(super) struct CallerWait<'a>(&'a WorkerSession, &'a AssignedRun);
 
-impl Session {
+impl WorkerSession {
     pub(super) fn new(
         worker: Arc<Worker>,
-        registration: Registration,
+        registration: WorkerRegistration,
         draining: CancellationToken,
     ) -> Self {
         Self {
@@ -110,8 +112,9 @@ impl Session {
         held.map(|turn| HeldTurn { id: turn.id().to_owned(), epoch: turn.epoch() }).collect()
     }
 
+    /// True if no agent is at work.
     pub(super) fn is_idle(&self) -> bool {
-        lock(&self.turns).is_empty()
+        lock(&self.turns).values().all(|turn| turn.is_left_behind.load(Ordering::Relaxed))
     }
 
     /// Begins a poll and returns its number.
@@ -136,16 +139,16 @@ impl Session {
     pub(super) fn add(
         &self,
         assigned: &Assigned,
-    ) -> Option<(Arc<RunningTurn>, Vec<Arc<RunningTurn>>)> {
+    ) -> Option<(Arc<AssignedRun>, Vec<Arc<AssignedRun>>)> {
         let claim = assigned.claim.clone();
         let mut turns = lock(&self.turns);
         if turns.contains_key(&claim) {
             return None;
         }
-        let same = |turn: &&Arc<RunningTurn>| turn.id() == claim.0;
+        let same = |turn: &&Arc<AssignedRun>| turn.id() == claim.0;
         let earlier: Vec<_> = turns.values().filter(same).cloned().collect();
         earlier.iter().for_each(|turn| turn.lose());
-        let turn = Arc::new(RunningTurn {
+        let turn = Arc::new(AssignedRun {
             claim: claim.clone(),
             task: assigned.assignment.task.id.clone(),
             cancelled: CancellationToken::new(),
@@ -153,6 +156,7 @@ impl Session {
             over: CancellationToken::new(),
             ended: CancellationToken::new(),
             is_returned: AtomicBool::new(false),
+            is_left_behind: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
             answered: watch::Sender::new(false),
             question_at: AtomicU64::new(0),
@@ -162,12 +166,19 @@ impl Session {
     }
 
     /// Removes a turn that has ended.
-    pub(super) fn remove(&self, turn: &RunningTurn) {
+    pub(super) fn remove(&self, turn: &AssignedRun) {
         lock(&self.turns).remove(&turn.claim);
         turn.ended.cancel();
         if turn.over.is_cancelled() {
             self.has_untold_places.store(true, Ordering::Relaxed);
         }
+        self.changed.notify_one();
+    }
+
+    /// Leaves a stopped turn to the end of the session. It stays listed until then, because the server
+    /// would give it again otherwise.
+    pub(super) fn leave_behind(&self, turn: &AssignedRun) {
+        turn.is_left_behind.store(true, Ordering::Relaxed);
         self.changed.notify_one();
     }
 
@@ -196,17 +207,17 @@ impl Session {
     }
 
     /// Notes that a turn has a new question, or took its answer: replies to earlier polls do not count.
-    pub(super) fn note_question(&self, turn: &RunningTurn) {
+    pub(super) fn note_question(&self, turn: &AssignedRun) {
         turn.question_at.store(self.polls.load(Ordering::Relaxed), Ordering::Relaxed);
         turn.answered.send_replace(false);
     }
 
     /// Begins a wait of a turn for its caller.
-    pub(super) fn wait<'a>(&'a self, turn: &'a RunningTurn) -> Waiting<'a> {
+    pub(super) fn wait<'a>(&'a self, turn: &'a AssignedRun) -> CallerWait<'a> {
         turn.is_waiting.store(true, Ordering::Relaxed);
         self.has_untold_places.store(true, Ordering::Relaxed);
         self.changed.notify_one();
-        Waiting(self, turn)
+        CallerWait(self, turn)
     }
 
     /// Hands back every turn that still runs.
@@ -232,7 +243,7 @@ impl Assigned {
     }
 }
 
-impl RunningTurn {
+impl AssignedRun {
     pub(super) fn id(&self) -> &str {
         &self.claim.0
     }
@@ -248,7 +259,7 @@ impl RunningTurn {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for CallerWait<'_> {
     fn drop(&mut self) {
         self.1.is_waiting.store(false, Ordering::Relaxed);
         self.0.changed.notify_one();
@@ -267,7 +278,7 @@ mod tests {
         worker::{WorkerConnection, WorkerSettings},
     };
 
-    fn session(concurrency: usize, max_waiting: usize) -> Session {
+    fn session(concurrency: usize, max_waiting: usize) -> WorkerSession {
         let mut profile = Echo::profile("echo");
         profile.max_waiting = max_waiting;
         let settings = WorkerSettings {
@@ -279,14 +290,14 @@ mod tests {
         let connection =
             WorkerConnection::new("http://127.0.0.1:9", Client::new(), HeaderMap::new());
         let worker = Worker::new(profile, Arc::new(Echo), settings, connection);
-        let registration = Registration {
+        let registration = WorkerRegistration {
             name: "echo:host:1".to_owned(),
             session: "s".to_owned(),
             url: String::new(),
             heartbeat: Duration::from_secs(45),
             poll_seconds: 5,
         };
-        Session::new(Arc::new(worker), registration, CancellationToken::new())
+        WorkerSession::new(Arc::new(worker), registration, CancellationToken::new())
     }
 
     fn assigned(id: &str, epoch: u64) -> Assigned {

@@ -12,7 +12,9 @@ use herald_api::{
         Nothing,
         calls::{EndTurn, TakeTurnAnswer, WriteTurn},
     },
-    workers::{EndTurn as Ending, TakeAnswer, TurnEnd, TurnFailure, WriteCommands, WrittenCommands},
+    workers::{
+        EndTurn as Ending, TakeAnswer, TurnEnd, TurnFailure, WriteCommands, WrittenCommands,
+    },
 };
 use herald_engine::{AgentError, Stop, agent_failure, rules::Command, turn::Sink};
 use herald_protocol::Message;
@@ -20,25 +22,25 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
 use super::{
-    connection::Refusal,
-    session::{RunningTurn, Session},
+    connection::RefusedRequest,
+    session::{AssignedRun, WorkerSession},
     wire,
 };
 
 /// The worker's side of one turn.
 #[derive(Debug)]
 pub(super) struct WorkerSink {
-    session: Arc<Session>,
-    turn: Arc<RunningTurn>,
+    session: Arc<WorkerSession>,
+    turn: Arc<AssignedRun>,
     /// Held during a request, so that the requests of a turn are made one after the other.
-    progress: Arc<Mutex<Progress>>,
+    progress: Arc<Mutex<WriteProgress>>,
     /// True after a write that the rules refused: a later failure is then a protocol violation.
     is_refused: AtomicBool,
 }
 
 /// The requests of a turn so far.
 #[derive(Debug)]
-struct Progress {
+struct WriteProgress {
     /// The number of the last request.
     number: u64,
     /// The head of the log after it.
@@ -54,7 +56,8 @@ impl Sink for WorkerSink {
             return Err(Stop::Refused("an agent cannot give this command".to_owned()));
         };
         let (session, epoch) = (self.session.registration.session.clone(), self.turn.epoch());
-        let request = move |number, after| WriteCommands { session, epoch, number, after, commands };
+        let request =
+            move |number, after| WriteCommands { session, epoch, number, after, commands };
         let head = |reply: &WrittenCommands| reply.head;
         self.send::<WriteTurn>(request, head, asks).await.map(|_| ())
     }
@@ -78,9 +81,8 @@ impl Sink for WorkerSink {
         let (session, epoch) = (self.session.registration.session.clone(), self.turn.epoch());
         let request = move |number, after| TakeAnswer { session, epoch, number, after };
         let taken = self.send::<TakeTurnAnswer>(request, |reply| reply.head, true).await?;
-        serde_json::from_str(taken.message.get()).map_err(|error| {
-            Stop::Refused(format!("the caller's answer cannot be read: {error}"))
-        })
+        serde_json::from_str(taken.message.get())
+            .map_err(|error| Stop::Refused(format!("the caller's answer cannot be read: {error}")))
     }
 
     async fn leaving(&self) {
@@ -91,8 +93,8 @@ impl Sink for WorkerSink {
 
 impl WorkerSink {
     /// A sink without writes. `head` is the number of the last event of the task.
-    pub(super) fn new(session: Arc<Session>, turn: Arc<RunningTurn>, head: u64) -> Self {
-        let progress = Arc::new(Mutex::new(Progress { number: 0, head }));
+    pub(super) fn new(session: Arc<WorkerSession>, turn: Arc<AssignedRun>, head: u64) -> Self {
+        let progress = Arc::new(Mutex::new(WriteProgress { number: 0, head }));
         Self { session, turn, progress, is_refused: AtomicBool::new(false) }
     }
 
@@ -165,7 +167,7 @@ impl WorkerSink {
         }
     }
 
-    fn refused(&self, refusal: Refusal) -> Stop {
+    fn refused(&self, refusal: RefusedRequest) -> Stop {
         if refusal.is_over() {
             self.turn.cancelled.cancel();
             return Stop::Over;
@@ -176,11 +178,12 @@ impl WorkerSink {
 }
 
 /// Fails a turn that cannot begin here.
-pub(super) async fn refuse(session: &Session, id: String, epoch: u64) {
+pub(super) async fn refuse(session: &WorkerSession, id: String, epoch: u64) {
     let text = "the worker cannot read the task; its version is not that of the server".to_owned();
     let outcome = TurnEnd::Failed { error: TurnFailure::ProtocolViolation, text };
     let parameters = [&*session.registration.name, &*id];
-    let ending = Ending { session: session.registration.session.clone(), epoch, number: 1, outcome };
+    let ending =
+        Ending { session: session.registration.session.clone(), epoch, number: 1, outcome };
     let connection = &session.worker.connection;
     // If it is refused, the turn is not this worker's any more.
     let _ = connection.call_until::<EndTurn>(&parameters, &ending, &session.lost).await;

@@ -8,7 +8,7 @@ use std::{
 
 use herald_api::workers::TurnEnd;
 use herald_engine::{
-    AgentError, Turn,
+    AgentError, Recovery, Turn,
     caught::{caught, text_of},
     panic_failure,
     turn::{Assignment, Sink},
@@ -16,10 +16,13 @@ use herald_engine::{
 use tokio::time::timeout;
 
 use super::{
-    session::{Assigned, RunningTurn, Session},
+    session::{Assigned, AssignedRun, WorkerSession},
     sink::WorkerSink,
     wire,
 };
+
+/// The outcome of a turn that the server learns of from the end of the session.
+const LEFT_BEHIND: &str = "left behind";
 
 /// The result of running an agent for one turn.
 enum AgentEnd {
@@ -31,7 +34,7 @@ enum AgentEnd {
 }
 
 /// Runs an assigned turn in a task of its own.
-pub(super) fn start(session: &Arc<Session>, assigned: Assigned) {
+pub(super) fn start(session: &Arc<WorkerSession>, assigned: Assigned) {
     let Some((turn, earlier)) = session.add(&assigned) else { return };
     let (attempt, task) = (assigned.assignment.attempt, &turn.task);
     tracing::info!(%task, turn = turn.id(), epoch = turn.epoch(), attempt, "took a turn");
@@ -47,14 +50,18 @@ pub(super) fn start(session: &Arc<Session>, assigned: Assigned) {
         let outcome = run(&session, &turn, Arc::new(sink), assigned.assignment).await;
         let (task, seconds) = (&turn.task, begun.elapsed().as_secs_f64());
         tracing::info!(%task, turn = turn.id(), outcome, seconds, "a turn has ended");
-        session.remove(&turn);
+        if outcome == LEFT_BEHIND {
+            session.leave_behind(&turn);
+        } else {
+            session.remove(&turn);
+        }
     });
 }
 
 /// Runs the agent and tells the server the end. Returns the outcome for the log.
 async fn run(
-    session: &Session,
-    turn: &RunningTurn,
+    session: &WorkerSession,
+    turn: &AssignedRun,
     sink: Arc<WorkerSink>,
     assignment: Assignment,
 ) -> &'static str {
@@ -68,6 +75,12 @@ async fn run(
     let is_returned = turn.is_returned.load(Ordering::Relaxed);
     let outcome = match end {
         AgentEnd::Returned(Ok(())) => TurnEnd::Done,
+        // A turn that may not run twice is left behind: the server fails its task, as after a crash.
+        AgentEnd::Returned(Err(_)) | AgentEnd::Panicked(_) | AgentEnd::Abandoned
+            if is_returned && session.worker.profile.recovery == Recovery::Fail =>
+        {
+            return LEFT_BEHIND;
+        }
         AgentEnd::Returned(Err(_)) | AgentEnd::Panicked(_) | AgentEnd::Abandoned if is_returned => {
             TurnEnd::Returned
         }
@@ -98,7 +111,7 @@ async fn run(
 }
 
 /// Runs the agent until it returns or must stop. Its deadlines are the server's.
-async fn supervise(session: &Session, turn: &RunningTurn, context: &Turn) -> AgentEnd {
+async fn supervise(session: &WorkerSession, turn: &AssignedRun, context: &Turn) -> AgentEnd {
     let mut running = pin!(caught(session.worker.agent.run(context)));
     let ended = tokio::select! {
         biased;

@@ -23,6 +23,8 @@ const MAX_LISTED: usize = 4096;
 pub struct Poll {
     /// The number of further turns that the worker can run now. Zero while it drains.
     pub free: usize,
+    /// True if the worker stops: the places of its turns stay closed when they end.
+    pub is_draining: bool,
     /// Every turn that the worker has, with its epoch.
     pub turns: Vec<(String, Epoch)>,
     /// The longest wait, at most [`MAX_POLL_WAIT`].
@@ -61,7 +63,7 @@ impl Workers<'_> {
         }
         self.core.directory.see(&at.name, self.core.now(), self.core.alive_since());
         let deadline = Instant::now() + poll.wait.min(MAX_POLL_WAIT);
-        let waiting = pool.begin_poll(at.session, poll.free, poll.turns);
+        let waiting = pool.begin_poll(at.session, poll.free, poll.is_draining, poll.turns);
         let Some(mut waiting) = waiting else { return Err(expired()) };
         let mut is_over = false;
         loop {

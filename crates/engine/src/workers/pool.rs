@@ -68,6 +68,8 @@ struct Session {
     /// The number of the last poll.
     poll: u64,
     is_polling: bool,
+    /// True if the last poll said that the worker stops.
+    is_draining: bool,
     /// The position in [`PoolState::ready`], while it is there.
     order: u64,
     /// Turns of the last poll that the session does not hold.
@@ -193,6 +195,7 @@ impl WorkerPool {
             places: 0,
             poll: 0,
             is_polling: false,
+            is_draining: false,
             order: 0,
             lost: Vec::new(),
             lost_told: HashSet::new(),
@@ -330,6 +333,7 @@ impl WorkerPool {
         self: &Arc<Self>,
         id: MemberId,
         free: usize,
+        is_draining: bool,
         listed: Vec<ListedTurn>,
     ) -> Option<WaitingPoll> {
         let mut state = self.lock();
@@ -338,6 +342,7 @@ impl WorkerPool {
         let mut session = state.sessions.remove(&id)?;
         session.poll = number;
         session.is_polling = true;
+        session.is_draining = is_draining;
         let listed: HashSet<ListedTurn> = listed.into_iter().collect();
         for (turn, proxy) in &session.turns {
             proxy.polled(number, listed.contains(turn));
@@ -405,7 +410,8 @@ impl PoolState {
     fn free_place(&mut self, id: MemberId) -> bool {
         let Some(mut session) = self.sessions.remove(&id) else { return false };
         let taken = session.places + session.reserved + session.turns.len();
-        if session.is_polling && taken < session.worker.concurrency {
+        let is_open = session.is_polling && !session.is_draining;
+        if is_open && taken < session.worker.concurrency {
             session.places += 1;
         }
         self.update_ready(id, &mut session);

@@ -102,7 +102,7 @@ impl Worker {
         wait: Duration,
     ) -> Result<PollReply, Error> {
         let turns = turns.iter().map(|given| (given.turn.id.clone(), given.turn.epoch)).collect();
-        let poll = Poll { free, turns, wait };
+        let poll = Poll { free, turns, wait, ..Poll::default() };
         self.bench.engine.workers().poll(&self.bench.caller, &self.at, poll).await
     }
 

@@ -241,7 +241,29 @@ async fn a_worker_that_drains_ends_its_turn_and_hands_back_what_it_cannot_end() 
     let third = WorkerProcess::start(&herald, &third).await;
     let done = ended(&herald, &task).await;
     assert_eq!((state(&done).as_str(), printed(&done).as_str()), ("completed", "HAND BACK"));
-    assert!(third.log().contains("attempt=1"), "a handed back attempt does not count: {}", third.log());
+    assert!(
+        third.log().contains("attempt=1"),
+        "a handed back attempt does not count: {}",
+        third.log()
+    );
+}
+
+#[tokio::test]
+async fn a_drain_fails_a_turn_that_may_not_run_twice() {
+    let herald = Herald::start(Options::agents()).await;
+    let hangs = ["--exec", "echo $$ >> pids; exec sleep 600", "--drain-timeout", "100ms"];
+    let mut worker = WorkerProcess::start(&herald, &hangs).await;
+    let tasks = [queued(&herald, "one").await, queued(&herald, "two").await];
+    let running = pids(worker.home(), 2).await;
+    let _other = WorkerProcess::start(&herald, &["--exec", "cat"]).await;
+    worker.terminate().await;
+    assert!(worker.wait(SOON).await.success(), "{}", worker.log());
+    none_runs(&running).await;
+    for task in tasks {
+        assert_eq!(failure(&ended(&herald, &task).await).1, "INTERRUPTED");
+    }
+    let started = fs::read_to_string(worker.home().join("pids")).unwrap();
+    assert_eq!(started.lines().count(), 2, "each ran once");
 }
 
 #[tokio::test]
@@ -339,7 +361,7 @@ async fn key(herald: &Herald, arguments: &[&str]) -> String {
 #[tokio::test]
 async fn a_worker_needs_a_credential_for_its_role() {
     let herald = Herald::start(Options::config(
-        "[auth]\nrequired = true\ntokens = [{ token = \"of-a-caller\", principal = \"ann\" }]\n\
+        "[auth]\nrequired = true\ntokens = [{ token = \"of-a-caller\", tenant = \"acme\", principal = \"ann\" }]\n\
          [[agents]]\nname = \"shout\"\nkind = \"worker\"\n",
     ))
     .await;

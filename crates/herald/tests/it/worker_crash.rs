@@ -25,7 +25,7 @@ const SETTLED: Duration = Duration::from_secs(180);
 
 /// A place for a worker, and how often it was filled.
 #[derive(Debug)]
-struct Slot {
+struct Replaceable {
     worker: WorkerProcess,
     lives: u64,
 }
@@ -39,7 +39,7 @@ async fn start(herald: &Herald, slot: u64, life: u64) -> WorkerProcess {
 
 /// Kills a worker and starts another: half of the times under the same name, whose turns are due at
 /// once, and otherwise under a new one, so that only the lease ends the former life.
-async fn replace(herald: &Herald, slots: &mut [Slot], random: &mut Random) {
+async fn replace(herald: &Herald, slots: &mut [Replaceable], random: &mut Random) {
     let chosen = random.between(0, WORKERS);
     let slot = &mut slots[usize::try_from(chosen).unwrap()];
     slot.worker.kill9().await;
@@ -84,7 +84,7 @@ async fn every_task_is_completed_once_while_workers_and_server_are_killed() {
     let mut herald = server_on_fixed_port().await;
     let mut slots = Vec::new();
     for slot in 0..WORKERS {
-        slots.push(Slot { worker: start(&herald, slot, 0).await, lives: 0 });
+        slots.push(Replaceable { worker: start(&herald, slot, 0).await, lives: 0 });
     }
     let idle = idle_claims(&herald).await;
     let begun = Instant::now();
