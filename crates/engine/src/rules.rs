@@ -119,6 +119,7 @@ pub fn decide(
                 } else {
                     run.turn = next;
                     run.attempt = 1;
+                    run.returned = false;
                     run.kept = record.artifacts();
                 }
                 claim(&mut run, holder);
@@ -142,6 +143,7 @@ pub fn decide(
                 Some(next) => {
                     run.turn = run.unread.remove(next);
                     run.attempt = 1;
+                    run.returned = false;
                     run.kept = record.artifacts();
                     working(record, now)
                 }
@@ -190,6 +192,7 @@ pub fn decide(
             if run.holder.is_some() {
                 run.unread.insert(0, run.turn);
                 run.attempt = run.attempt.saturating_sub(1);
+                run.returned = true;
                 release(&mut run);
             }
             None

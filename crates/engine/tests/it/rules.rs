@@ -133,6 +133,7 @@ fn a_returned_turn_comes_first_and_its_attempt_does_not_count() {
     let again = after(begun.iter().cloned().chain([Command::Return, Command::Begin(LIVING)]));
     let run = &again.run;
     assert_eq!((run.turn, run.attempt, run.holder), (1, 1, Some(LIVING)));
+    assert!(run.returned);
     assert_eq!((&run.unread, run.kept), (&vec![4], 0), "the artifacts of the attempt are replaced");
     // The second attempt, returned, is still the second.
     let retry = Command::Retry { me: LIVING, from: DEAD };

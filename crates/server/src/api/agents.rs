@@ -102,8 +102,9 @@ pub(super) async fn register(
             let text = "a remote agent is described by its card: give role and card_url alone";
             return Err(Error::field("card_url", text));
         }
+        let remotes = request.shared().remotes.as_deref();
         let registration =
-            remote::register(request.shared(), &request.operator(), new.role, card_url).await?;
+            remote::register(remotes, &request.operator(), new.role, card_url).await?;
         return Ok(registered(request, registration));
     }
     let role = new.role.clone().ok_or_else(|| Error::field("role", "is missing"))?;

@@ -24,7 +24,7 @@ use super::{
     locks::is_locked,
     names::{BLOCK, Group, NameCache, Totals},
     prepared::Prepared,
-    rows::{Fault, Phase, count, holder, int, original, read_run, size, uint, unread},
+    rows::{Fault, Phase, attempt, count, holder, int, original, read_run, size, uint, unread},
     statements as sql,
     sweep::Swept,
 };
@@ -414,7 +414,7 @@ impl Batch<'_> {
                 int(head),
                 int(*bytes),
                 int(turns.turn),
-                turns.attempt,
+                attempt(turns),
                 int(turns.epoch),
                 unread(turns),
                 holder(turns),
@@ -458,7 +458,7 @@ impl Batch<'_> {
     ) -> Result<(), Fault> {
         let KnownTask { row, head, counted: bytes, indexed, .. } = after;
         let turns = &header.run;
-        let (turn, attempt, epoch) = (int(turns.turn), turns.attempt, int(turns.epoch));
+        let (turn, attempt, epoch) = (int(turns.turn), attempt(turns), int(turns.epoch));
         let (unread, holder, kept) = (unread(turns), holder(turns), size(turns.kept));
         let IndexedColumns { group, changed, created, phase, .. } = indexed;
         let (state, phase) = (group.state, *phase as i64);
