@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use herald_api::workers::{
-    ArtifactCommand, MessageCommand, StatusCommand, TurnCommand, TurnEnd, TurnFailure,
-};
+use herald_api::workers::{ArtifactCommand, StatusCommand, TurnCommand, TurnEnd, TurnFailure};
 use herald_engine::{
     AgentError,
     rules::{Chunk, Command},
@@ -24,9 +22,9 @@ pub(super) fn command(command: Command) -> Option<TurnCommand> {
             let artifact = Arc::unwrap_or_clone(artifact);
             Some(TurnCommand::Write(ArtifactCommand { artifact, append, last }))
         }
+        // The server makes a task of every message for a role, so that a direct answer completes it.
         Command::Reply(message) => {
-            let message = Arc::unwrap_or_clone(message);
-            Some(TurnCommand::Reply(MessageCommand { message }))
+            Some(TurnCommand::Report(status(TaskState::Completed, Some(message), None)))
         }
         Command::Receive { .. }
         | Command::Cancel { .. }
