@@ -28,9 +28,17 @@ pub fn page() -> String {
     }
     page.push_str("\n## Types\n");
     for (name, schema) in &types {
-        let Some(members) = schema["properties"].as_object() else { continue };
+        let (members, choices) = (schema["properties"].as_object(), schema["oneOf"].as_array());
+        if members.is_none() && choices.is_none() {
+            continue;
+        }
         write_line(&mut page, format_args!("\n### {name}\n\n{}\n", sentence(schema)));
-        table(&mut page, members, &required(schema));
+        if let Some(members) = members {
+            table(&mut page, members, &required(schema));
+        }
+        if let Some(choices) = choices {
+            choice_table(&mut page, choices);
+        }
     }
     page
 }
@@ -46,6 +54,7 @@ fn describe(page: &mut String, route: ApiRoute, schemas: &RouteSchemas) {
         write_line(page, format_args!("\nBody: {}.", kind(body)));
     }
     match &schemas.reply {
+        Some(reply) if is_nothing(reply) => write_line(page, format_args!("\nReply: `{{}}`.")),
         Some(reply) => write_line(page, format_args!("\nReply: {}.", kind(reply))),
         None => write_line(page, format_args!("\nReply: the bytes of the part.")),
     }
@@ -76,6 +85,36 @@ fn table(page: &mut String, members: &Map<String, Value>, required: &[&str]) {
         let (kind, about) = (kind(schema), sentence(schema));
         write_line(page, format_args!("| `{name}` | {kind}{optional} | {about} |"));
     }
+}
+
+/// A table of the alternatives of a type: texts, objects with one member, or objects with a `kind`.
+fn choice_table(page: &mut String, choices: &[Value]) {
+    page.push_str("| One of | Type | |\n|---|---|---|\n");
+    for choice in choices {
+        let about = sentence(choice);
+        if let Some(text) = choice["const"].as_str() {
+            write_line(page, format_args!("| `{text}` | text | {about} |"));
+            continue;
+        }
+        let members = choice["properties"].as_object();
+        let members: Vec<_> = members.into_iter().flatten().collect();
+        let tag = members.iter().find_map(|(name, schema)| {
+            schema["const"].as_str().map(|value| format!("\"{name}\": \"{value}\""))
+        });
+        let plain = members.iter().filter(|(_, schema)| schema["const"].is_null());
+        let plain: Vec<_> =
+            plain.map(|(name, schema)| format!("`{name}`: {}", kind(schema))).collect();
+        match tag {
+            Some(tag) => {
+                write_line(page, format_args!("| `{tag}` | {} | {about} |", plain.join(", ")));
+            }
+            None => write_line(page, format_args!("| {} | object | {about} |", plain.join(", "))),
+        }
+    }
+}
+
+fn is_nothing(schema: &Value) -> bool {
+    schema["$ref"].as_str().is_some_and(|target| target.ends_with("/Nothing"))
 }
 
 fn required(schema: &Value) -> Vec<&str> {

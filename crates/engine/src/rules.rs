@@ -175,11 +175,13 @@ pub fn decide(
             run = ended(run);
             Some(Event::Reply(as_direct_answer(message, &record.task)))
         }
-        Command::Expire { since, message } => {
-            let asks = record.state().is_interrupted() && run.unread.is_empty();
-            let is_queued = record.state() == TaskState::Submitted && !run.unread.is_empty();
-            let waits = (asks || is_queued) && run.holder.is_none();
-            if waits && record.task.status.timestamp == Some(since) {
+        Command::Expire { since, queued, message } => {
+            let waits = if queued {
+                record.state() == TaskState::Submitted && !run.unread.is_empty()
+            } else {
+                record.state().is_interrupted() && run.unread.is_empty()
+            };
+            if waits && run.holder.is_none() && record.task.status.timestamp == Some(since) {
                 run = ended(run);
                 unhide = record.hidden;
                 let message = with_ids(message, &record.task);

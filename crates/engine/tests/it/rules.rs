@@ -104,6 +104,7 @@ fn a_turn_that_ends_with_a_question_leaves_it_to_the_unread_message() {
 fn a_question_expires_only_if_it_is_still_the_same() {
     let expire = |since| Command::Expire {
         since: Timestamp::from_millis(since),
+        queued: false,
         message: say("too late").into(),
     };
     let mut asked = reported(LIVING, TaskState::InputRequired);
@@ -183,8 +184,9 @@ fn command() -> impl Strategy<Value = Command> {
         any::<bool>().prop_map(|_| Command::Reply(say("x").into())),
         any::<bool>().prop_map(|_| Command::Release),
         any::<bool>().prop_map(|_| Command::Return),
-        (0..2_i64).prop_map(|at| Command::Expire {
+        (0..2_i64, any::<bool>()).prop_map(|(at, queued)| Command::Expire {
             since: Timestamp::from_millis(at),
+            queued,
             message: say("x").into(),
         }),
     ]
