@@ -104,7 +104,11 @@ impl WorkerSink {
             AgentError::Failed(text) if self.is_refused.load(Ordering::Relaxed) => {
                 AgentError::ProtocolViolation(text)
             }
-            error => error,
+            AgentError::Failed(_)
+            | AgentError::ProtocolViolation(_)
+            | AgentError::Unavailable(_)
+            | AgentError::Stopped
+            | AgentError::Suspended => error,
         }
     }
 

@@ -100,8 +100,9 @@ async fn run(
         }
         AgentEnd::Abandoned => wire::failed(AgentError::Stopped),
     };
+    let is_stopped = turn.cancelled.is_cancelled() && !is_returned;
     let name = match &outcome {
-        _ if turn.cancelled.is_cancelled() && !is_returned => "stopped",
+        TurnEnd::Done | TurnEnd::Failed { .. } | TurnEnd::Returned if is_stopped => "stopped",
         TurnEnd::Done => "done",
         TurnEnd::Failed { .. } => "failed",
         TurnEnd::Returned => "returned",
