@@ -28,7 +28,7 @@ const PROGRAM_GRACE: Duration = Duration::from_secs(2);
 pub(crate) async fn run(args: WorkerArgs) -> anyhow::Result<()> {
     logging::start(args.log_level, args.log_format, None);
     let mut signals = Signals::listen()?;
-    let connection = api::worker_connection(&args.connection()).map_err(plain)?;
+    let connection = api::worker_connection(&args.connection()).map_err(|fault| plain(&fault))?;
     let processes = Processes::new(records());
     if let Err(error) = processes.clear(PROGRAM_GRACE).await {
         tracing::warn!(%error, "programs that a killed worker left behind may still run");
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: WorkerArgs) -> anyhow::Result<()> {
         signals.next().await;
     };
     let ended = tokio::select! {
-        ended = worker.run(draining.clone()) => ended.map_err(refused),
+        ended = worker.run(draining.clone()) => ended.map_err(|error| refused(&error)),
         () = stopped => {
             tracing::warn!("stopped at once; the server gives the running turns to other workers");
             processes.close(Duration::ZERO).await;
@@ -90,7 +90,7 @@ fn instance_id(id: Option<&str>) -> String {
 }
 
 /// An error of the command line in one line.
-fn plain(fault: CliError) -> anyhow::Error {
+fn plain(fault: &CliError) -> anyhow::Error {
     match fault.advice() {
         Some(hint) => anyhow!("{}; {hint}", fault.message()),
         None => anyhow!("{}", fault.message()),
@@ -98,7 +98,7 @@ fn plain(fault: CliError) -> anyhow::Error {
 }
 
 /// The error for a worker that the server does not take.
-fn refused(error: WorkerError) -> anyhow::Error {
+fn refused(error: &WorkerError) -> anyhow::Error {
     let hint = match error.status {
         401 => "; give an API key or a token with A2ACLI_BEARER, see `herald key create --help`",
         403 => {
