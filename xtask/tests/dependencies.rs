@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "herald-agents",
-        "async-trait backon base64 herald-client herald-engine herald-protocol reqwest rustix \
+        "async-trait backon base64 herald-api herald-client herald-engine herald-protocol reqwest rustix \
          serde serde_json tempfile tokio tokio-util tracing uuid",
     ),
     (

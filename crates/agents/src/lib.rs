@@ -12,6 +12,7 @@ mod handler;
 mod llm;
 pub mod process;
 mod text;
+mod worker;
 
 pub use a2a::Upstream;
 pub use coding::{Coding, Preset};
@@ -21,3 +22,4 @@ pub use exec::{Exec, Input};
 pub use failure::ErrorDetail;
 pub use handler::Handler;
 pub use llm::{Endpoint, EndpointError, EndpointTimeouts, Llm, Parameters};
+pub use worker::{Worker, WorkerConnection, WorkerError, WorkerSettings};

@@ -75,6 +75,8 @@ pub use read::{
 };
 pub use settings::{DiscoverySettings, Settings, WebhookSettings};
 pub use turns::{
+    caught,
+    failure::{of_agent as agent_failure, of_panic as panic_failure},
     recovery::QueuedTasks,
     turn::{self, Stop, StopReason, Turn},
 };

@@ -9,6 +9,7 @@ use std::{future::Future, time::Duration};
 
 use ::http::{Request, StatusCode, header};
 use bytes::Bytes;
+use herald_agents::WorkerConnection;
 use herald_api::{ApiCall, ApiRoute, status::ServerStatus};
 use herald_client::Secrets;
 use serde::de::DeserializeOwned;
@@ -75,6 +76,12 @@ where
         Ok(done)
     };
     within(args.timeout, work).await.map_err(|fault: CliError| fault.redacted(&secrets))
+}
+
+/// The connection of a worker to the server that the arguments name.
+pub(crate) fn worker_connection(args: &ServerArgs) -> Result<WorkerConnection, CliError> {
+    let url = args.place.server.as_deref().unwrap_or_default();
+    HttpServer::at(url, args, &Secrets::default()).map(HttpServer::into_worker_connection)
 }
 
 /// Runs `work` until it ends, `--timeout` expires or Ctrl-C interrupts it.

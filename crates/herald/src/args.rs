@@ -13,8 +13,13 @@ mod operator;
 mod serve;
 mod task;
 mod webhook;
+mod worker;
 
-use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::{
     ArgAction, ArgMatches, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand,
@@ -49,6 +54,7 @@ pub(crate) use task::{
     TaskDownload, TaskFail, TaskGet, TaskList, TaskLogArgs, TaskRetry, TaskShow, TaskSubscribe,
 };
 pub(crate) use webhook::{WebhookCommand, WebhookFilter, WebhookSelected, WebhookStateArg};
+pub(crate) use worker::WorkerArgs;
 
 /// Serves programs, language models, coding agents and other A2A agents over A2A, stores every task
 /// durably, and calls any A2A agent.
@@ -79,6 +85,15 @@ pub(crate) enum CliCommand {
     /// ./herald-data. Flags override environment variables, which override the configuration file.
     #[command(after_long_help = serve::EXAMPLES)]
     Serve(Serve),
+
+    /// Work on the tasks of one role of a server elsewhere, with an agent of this machine.
+    ///
+    /// The worker registers with the server, takes tasks of its role, runs them with its agent and
+    /// sends the results back. The server keeps the tasks: a worker can stop, die and come back at any
+    /// time. It reconnects for as long as it takes, and a server that restarts finds the running turns
+    /// again.
+    #[command(after_help = worker::EXAMPLES)]
+    Worker(Box<WorkerArgs>),
 
     /// Show an agent's card
     #[command(subcommand)]
@@ -285,31 +300,43 @@ pub(crate) const MORE: [&str; 9] = [
 ];
 
 /// Flags that cannot be settings, since they select the subject of one call.
-const EXPLICIT: [&str; 40] = [
+const EXPLICIT: [&str; 53] = [
     "action",
+    "adapter",
     "after",
     "agent",
+    "agent-description",
+    "agent-name",
     "all",
     "all-owners",
     "artifact",
+    "attempts",
+    "concurrency",
     "config",
     "count",
     "data",
     "dir",
+    "drain-timeout",
+    "exec",
     "expires",
     "extended",
     "file",
     "follow",
     "force",
     "forward",
+    "handler-package",
     "hash",
     "help",
     "id",
+    "instance",
     "junit",
     "jwks",
     "label",
     "limit",
+    "log-format",
+    "log-level",
     "media-type",
+    "model",
     "number",
     "page-token",
     "principal",
@@ -326,6 +353,7 @@ const EXPLICIT: [&str; 40] = [
     "validate",
     "version",
     "visibility",
+    "workdir",
 ];
 
 /// Ids of flags that have the name of a setting of other verbs and are none themselves.
@@ -368,12 +396,14 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<ParsedArgs, ArgsError> {
         .map_err(|error| environment::named(error, &command, arguments))
         .map_err(|error| in_order(error, &command, arguments))?;
     let (names, leaf) = verb(&found);
-    if leaf.try_contains_id("output").is_err() {
+    // Verbs with an output format or with credentials have settings.
+    let has_settings = ["output", "bearer"].iter().any(|id| leaf.try_contains_id(id).is_ok());
+    if !has_settings {
         let cli = Cli::from_arg_matches(&found)?;
         let layers = Layers::default();
         return Ok(ParsedArgs { cli, layers, settings: Vec::new(), unknown_settings: Vec::new() });
     }
-    let layers = Layers::read(leaf.get_one::<PathBuf>("config").map(PathBuf::as_path))?;
+    let layers = Layers::read(settings_file(leaf))?;
     let unknown_settings = unknown_settings(&command, &layers);
     let given = |id: &str| leaf.value_source(id) == Some(ValueSource::CommandLine);
     let own_credentials = subcommand(&command, &names).get_arguments().any(|arg| {
@@ -497,6 +527,11 @@ fn in_order(
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error
+}
+
+/// The file of `--config`, for a verb whose flag of that name is the settings file.
+fn settings_file(leaf: &ArgMatches) -> Option<&Path> {
+    leaf.try_get_one::<PathBuf>("config").ok().flatten().map(PathBuf::as_path)
 }
 
 /// The names and the arguments of the verb.

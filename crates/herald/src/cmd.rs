@@ -19,3 +19,4 @@ pub(crate) mod store;
 pub(crate) mod task;
 mod task_api;
 pub(crate) mod webhook;
+pub(crate) mod worker;

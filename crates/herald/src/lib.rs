@@ -72,6 +72,7 @@ fn run(reading: ParsedArgs) -> ExitCode {
 fn perform(command: CliCommand, layers: &Layers, settings: &[Setting]) -> ExitCode {
     match command {
         CliCommand::Serve(args) => serve("herald", args),
+        CliCommand::Worker(args) => served("herald", Box::pin(cmd::worker::run(*args))),
         CliCommand::Card(command) => {
             let CardCommand::Get(args) = &command;
             client(&args.agent.output, cmd::card::run(&command))

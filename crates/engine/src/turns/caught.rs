@@ -9,10 +9,10 @@ use std::{
 };
 
 /// The payload of a panic.
-pub(crate) type Panic = Box<dyn Any + Send>;
+pub type Panic = Box<dyn Any + Send>;
 
 /// Runs a future and catches its panic.
-pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Panic> {
+pub async fn caught<F: Future>(future: F) -> Result<F::Output, Panic> {
     let mut future = pin!(future);
     poll_fn(|context| {
         // The future is never polled again after a panic, so its broken state cannot be observed.
@@ -26,7 +26,7 @@ pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Panic> {
 }
 
 /// The text of a panic.
-pub(crate) fn text_of(panic: &Panic) -> &str {
+pub fn text_of(panic: &Panic) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }

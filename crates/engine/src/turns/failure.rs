@@ -30,13 +30,18 @@ pub(crate) fn reject(reason: &str, text: &str) -> Command {
 }
 
 /// The command that fails a task after this error of its agent.
-pub(crate) fn of_agent(error: &AgentError) -> Command {
+pub fn of_agent(error: &AgentError) -> Command {
     match error {
         AgentError::Failed(text) => fail(AGENT_FAILED, text),
         AgentError::ProtocolViolation(text) => fail(PROTOCOL_VIOLATION, text),
         AgentError::Unavailable(text) => fail(AGENT_UNAVAILABLE, text),
         AgentError::Stopped | AgentError::Suspended => fail(AGENT_FAILED, "the agent gave up"),
     }
+}
+
+/// The command that fails a task whose agent panicked.
+pub fn of_panic() -> Command {
+    fail(AGENT_CRASHED, "the agent crashed")
 }
 
 /// The reason of a task that failed or was rejected.

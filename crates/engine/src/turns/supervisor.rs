@@ -23,7 +23,7 @@ use crate::{
     turns::{
         caught::{Panic, caught, text_of},
         conversation_lock::ConversationLock,
-        failure::{self, AGENT_CRASHED, AGENT_FAILED, IDLE, PROTOCOL_VIOLATION, TIMED_OUT},
+        failure::{self, AGENT_FAILED, IDLE, PROTOCOL_VIOLATION, TIMED_OUT},
         history,
         sink::{LocalSink, until},
         state::TurnState,
@@ -285,7 +285,7 @@ impl Supervisor {
             Outcome::Panicked(cause) => {
                 let (task, agent) = (&cached.key.task, &runtime.profile.name);
                 tracing::error!(%task, %agent, cause, "the agent panicked");
-                failure::fail(AGENT_CRASHED, "the agent crashed")
+                failure::of_panic()
             }
             Outcome::Abandoned => sink.state.failed(&AgentError::Stopped),
             Outcome::HandedBack => Command::Return,

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use herald_agents::WorkerConnection;
 use herald_api::ApiRoute;
 use herald_client::{Secrets, WireTap};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header};
@@ -100,6 +101,11 @@ impl HttpServer {
         let debug = args.output.debug == Some(true);
         let tap = debug.then(|| DebugTap::new(secrets.clone()));
         Ok(Self { url, client, credentials, tap, version: None })
+    }
+
+    /// The same server for a worker, whose requests are not those of a verb.
+    pub(super) fn into_worker_connection(self) -> WorkerConnection {
+        WorkerConnection::new(self.url, self.client, self.credentials)
     }
 
     pub(super) fn url(&self) -> &str {

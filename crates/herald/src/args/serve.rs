@@ -90,7 +90,7 @@ pub(crate) struct CommonServeArgs {
 }
 
 /// Parser of a coding agent's name. `acp` also needs a command, so it is refused with an example.
-fn adapter() -> impl TypedValueParser<Value = Preset> {
+pub(super) fn adapter() -> impl TypedValueParser<Value = Preset> {
     let known =
         Preset::ALL.map(|preset| PossibleValue::new(preset.name()).hide(preset == Preset::Acp));
     PossibleValuesParser::new(known).try_map(|name| {

@@ -14,6 +14,7 @@ mod tls;
 mod trace;
 mod upstream;
 mod worker;
+mod worker_agent;
 
 use std::{
     collections::BTreeMap,
@@ -46,6 +47,7 @@ pub(crate) use packages::packages;
 pub(crate) use push::{webhook_config, with_stored_keys};
 pub(crate) use tls::TlsFiles;
 pub(crate) use trace::TraceSettings;
+pub(crate) use worker_agent::worker_agent;
 
 const DEFAULT_CONFIG: &str = "herald.toml";
 const DEFAULT_DATA: &str = "herald-data";
@@ -547,7 +549,7 @@ fn completed(mut profile: Profile, section: AgentSection) -> Result<Profile, Key
 }
 
 /// The recovery of interrupted turns, by the key `attempts`.
-fn recovery(attempts: Option<u32>, otherwise: Recovery) -> Recovery {
+pub(crate) fn recovery(attempts: Option<u32>, otherwise: Recovery) -> Recovery {
     match attempts {
         None => otherwise,
         Some(0 | 1) => Recovery::Fail,

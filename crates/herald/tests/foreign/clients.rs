@@ -149,8 +149,9 @@ async fn installing_the_python_helper_leaves_no_files_in_its_sources() {
     assert!(installed.status.success(), "{installed:?}");
     assert_eq!(files(&copy), before);
     assert!(home.join("herald/handler.py").exists(), "{installed:?}");
+    assert!(home.join("agent_worker/worker.py").exists(), "{installed:?}");
     let mut import = Command::new(python("python1").program);
-    import.args(["-c", "import herald; print(herald.TaskHandler.__name__)"]);
+    import.args(["-c", "import agent_worker, herald; print(herald.TaskHandler.__name__)"]);
     import.env("PYTHONPATH", &home);
     let imported = ended_within(import, LIMIT).await;
     assert_eq!(imported.stdout, "TaskHandler\n", "{imported:?}");

@@ -44,5 +44,6 @@ mod coding_opencode;
 mod python_handler;
 mod python_kit;
 mod python_package;
+mod python_worker;
 mod servers_conformance;
 mod servers_upstream;

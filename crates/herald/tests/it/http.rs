@@ -65,6 +65,10 @@ impl Call {
         Self::new("GET", path)
     }
 
+    pub(crate) fn delete(path: impl Into<String>) -> Self {
+        Self::new("DELETE", path)
+    }
+
     pub(crate) fn post(path: impl Into<String>, body: &Value) -> Self {
         Self::post_text(path, body.to_string())
     }

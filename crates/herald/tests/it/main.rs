@@ -29,6 +29,7 @@ mod receiver;
 mod support;
 mod tasks;
 mod wire;
+mod worker_process;
 
 mod a2a_server;
 mod adapter;
@@ -75,3 +76,5 @@ mod stdio;
 mod tls;
 mod traces;
 mod upstream;
+mod worker;
+mod worker_crash;

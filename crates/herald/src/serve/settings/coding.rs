@@ -63,6 +63,18 @@ const DEFAULT_PROGRAMS: [DefaultProgram; 5] = [
     },
 ];
 
+/// The coding agents whose usual program is installed, with that program.
+pub(super) fn installed() -> Vec<(Preset, String)> {
+    let found = DEFAULT_PROGRAMS.iter().filter_map(|usual| {
+        let program = usual.variable.and_then(environment);
+        let program = program.unwrap_or_else(|| usual.program.to_owned());
+        let path = Program::find(&program, None).ok()?;
+        let preset = Preset::ALL.into_iter().find(|preset| preset.name() == usual.kind)?;
+        Some((preset, path.display().to_string()))
+    });
+    found.collect()
+}
+
 /// The approval modes of Gemini CLI, by their names over ACP.
 const GEMINI_MODES: [&str; 4] = ["default", "autoEdit", "yolo", "plan"];
 
