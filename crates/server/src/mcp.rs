@@ -47,6 +47,9 @@ const MAX_DEPTH: usize = 64;
 /// The longest time for the SDK to reply. Tools wait less.
 const REPLY: Duration = Duration::from_secs(60);
 
+/// The most characters of a refusal of the SDK.
+const MAX_REFUSAL: usize = 500;
+
 /// The beginning of the header names that the SDK reads.
 const MCP_HEADERS: &str = "mcp-";
 
@@ -103,13 +106,17 @@ where
     };
     let (head, body) = replied.into_parts();
     let body = body.collect().await.unwrap_or_default().to_bytes();
+    let kind = head.headers.get(header::CONTENT_TYPE);
+    if head.status.is_client_error() && kind.is_none_or(|kind| *kind != JSON) {
+        return invalid(exchange, head.status, &body);
+    }
     let body = match exchange.hold(body.into(), &caller) {
         Ok(body) => body,
         Err(error) => return refuse(exchange, error),
     };
     let mut response = Response::new(Body::whole(body));
     *response.status_mut() = head.status;
-    if let Some(kind) = head.headers.get(header::CONTENT_TYPE) {
+    if let Some(kind) = kind {
         response.headers_mut().insert(header::CONTENT_TYPE, kind.clone());
     }
     response
@@ -163,6 +170,18 @@ fn check_shape(body: &[u8]) -> Result<(), Error> {
         let text = format!("the message is not JSON (line {line}, column {column})");
         Error::new(ErrorKind::Parse, text)
     })
+}
+
+/// The refusal of the SDK, which it gives as plain text, as an error of JSON-RPC.
+fn invalid(exchange: &Exchange<'_>, status: StatusCode, text: &[u8]) -> Response<Body> {
+    let text = untrusted::line(&String::from_utf8_lossy(text), MAX_REFUSAL);
+    let error = Error::new(ErrorKind::InvalidRequest, text);
+    let mut response = refuse(exchange, error);
+    // JSON that is not a message of the protocol has the right media type.
+    if status != StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        *response.status_mut() = status;
+    }
+    response
 }
 
 /// An error before a tool is called, under its own HTTP status.

@@ -33,12 +33,14 @@ mod tasks;
 mod wire;
 
 mod clients;
+mod clients_mcp;
 mod clients_signatures;
 mod coding;
 mod coding_acp;
 mod coding_claude;
 mod coding_codex;
 mod coding_gemini;
+mod coding_mcp;
 mod coding_opencode;
 mod python_handler;
 mod python_kit;

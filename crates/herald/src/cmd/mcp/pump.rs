@@ -94,7 +94,10 @@ async fn forward(api: &Api, line: BoundedLine, version: Option<String>) -> Forwa
             return Forwarded::line(message::failure(None, INVALID_REQUEST, &text));
         }
     };
-    let Ok(message) = serde_json::from_slice::<McpMessage>(&text) else {
+    // Batches were part of one version of the protocol only.
+    let is_object = text.trim_ascii_start().starts_with(b"{");
+    let message = serde_json::from_slice::<McpMessage>(&text).ok().filter(|_| is_object);
+    let Some(message) = message else {
         let text = "the line is not a message of MCP: one JSON object per line";
         warn(text);
         return Forwarded::line(message::failure(None, INVALID_REQUEST, text));

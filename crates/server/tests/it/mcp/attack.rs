@@ -112,8 +112,12 @@ async fn large_deep_and_broken_messages_are_refused() {
     }
     for body in ["", "null", "[]", "7", "\u{0}", r#"{"jsonrpc":"2.0","id":1}"#] {
         let answer = hub.call(raw(body.to_owned())).await;
-        assert!((400..500).contains(&answer.status()), "{body:?}: {}", answer.status());
+        assert_eq!(answer.status(), 400, "{body:?}");
+        assert!([-32600, -32700].contains(&answer.error().0), "{}", answer.text());
     }
+    let unknown = request("ping", &json!({})).header("MCP-Protocol-Version", "1999-01-01");
+    let answer = hub.call(unknown).await;
+    assert_eq!((answer.status(), answer.error().0), (400, -32600), "{}", answer.text());
     // Arguments of other types are errors of the tool, which name the argument.
     for (arguments, text) in [
         (json!({}), "message"),
