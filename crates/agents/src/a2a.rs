@@ -20,7 +20,7 @@ use herald_client::{
     },
 };
 use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
-use herald_protocol::{AgentName, Metadata, Task};
+use herald_protocol::{AgentCard, AgentName, Metadata, Task};
 use tokio::time::{sleep, timeout};
 
 use self::{loop_guard::LoopGuard, relay::Relay, upstream_ref::UpstreamRef};
@@ -69,6 +69,8 @@ pub struct Upstream {
     /// Our credentials, redacted in everything the agent sends: agents echo them, and neither callers
     /// nor the log may see them.
     pub secrets: Secrets,
+    /// The card of the agent, if it is pinned: no other is fetched.
+    pub card: Option<AgentCard>,
     builder: ClientBuilder,
     client: Mutex<Option<Client>>,
     loop_guard: LoopGuard,
@@ -85,6 +87,7 @@ impl Upstream {
             retries: RETRIES,
             error_detail: ErrorDetail::default(),
             secrets: Secrets::default(),
+            card: None,
             builder: builder.trace_context(|| TRACE.try_with(Clone::clone).ok()),
             client: Mutex::default(),
             loop_guard: LoopGuard::default(),
@@ -119,7 +122,11 @@ impl Upstream {
         let builder = self.builder.clone().retry(retry.clone());
         let (mut left, mut pause) = (self.retries, retry.first);
         loop {
-            let error = match builder.clone().connect(&self.url).await {
+            let connected = match &self.card {
+                Some(card) => builder.clone().card(card.clone()),
+                None => builder.clone().connect(&self.url).await,
+            };
+            let error = match connected {
                 Ok(client) => {
                     *self.cached_client() = Some(client.clone());
                     return Ok(client);

@@ -118,7 +118,7 @@ fn operation(route: ApiRoute, schemas: RouteSchemas) -> Value {
         "description": scope,
         "parameters": in_path.chain(in_query).collect::<Vec<_>>(),
         "responses": {
-            "200": { "description": "OK", "content": content },
+            (route.status().to_string()): { "description": "OK", "content": content },
             "default": { "$ref": "#/components/responses/Error" },
         },
     });

@@ -58,6 +58,8 @@ fn scope(route: ApiRoute) -> &'static str {
         ApiScope::Send => "`send`",
         ApiScope::Cancel => "`cancel`",
         ApiScope::Push => "`push`",
+        ApiScope::Work => "`work`",
+        ApiScope::WorkOrRegister => "`work`; `register` for a new role or a remote agent",
         ApiScope::Admin => "`admin`",
     }
 }

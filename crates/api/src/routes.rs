@@ -4,7 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    agents::{AgentList, AgentView},
+    agents::{
+        AgentHeartbeat, AgentHeartbeatReply, AgentList, AgentView, AgentsQuery, RegisterAgent,
+        RegisteredAgent, RemovedAgents,
+    },
     audit::{AuditFilter, AuditLogPage, AuditVerification, AuditVerifyQuery},
     deliveries::{DeliveriesQuery, DeliveryDetail, DeliveryPage, ReplayDeliveries},
     keys::{CreateKey, CreatedKey, KeyPage, KeyView, KeysQuery, TenantPage, TenantsQuery},
@@ -12,7 +15,8 @@ use crate::{
     status::ServerStatus,
     store::StoreView,
     tasks::{
-        AnswerQuestion, TaskDetail, TaskHeadPage, TaskLog, TaskLogQuery, TaskOwnerQuery, TasksQuery,
+        AnswerQuestion, FailTask, TaskDetail, TaskHeadPage, TaskLog, TaskLogQuery, TaskOwnerQuery,
+        TasksQuery,
     },
 };
 
@@ -58,6 +62,10 @@ pub enum ApiScope {
     Cancel,
     /// `push`.
     Push,
+    /// `work`.
+    Work,
+    /// `work` for a worker, `register` for a new role and for a remote agent.
+    WorkOrRegister,
     /// `admin`.
     Admin,
 }
@@ -71,6 +79,8 @@ impl ApiScope {
             Self::Send => Some("send"),
             Self::Cancel => Some("cancel"),
             Self::Push => Some("push"),
+            Self::Work => Some("work"),
+            Self::WorkOrRegister => Some("work or register"),
             Self::Admin => Some("admin"),
         }
     }
@@ -105,6 +115,14 @@ macro_rules! routes {
             /// The scope.
             pub const fn scope(self) -> ApiScope {
                 match self { $(Self::$name => ApiScope::$scope,)* }
+            }
+
+            /// The status of a reply.
+            pub const fn status(self) -> u16 {
+                match self {
+                    Self::RegisterAgent => 201,
+                    _ => 200,
+                }
             }
 
             /// One line for people.
@@ -148,16 +166,26 @@ routes! {
     GetStatus: GET "/api", Any, Nothing, Nothing => ServerStatus;
     /// This interface as an OpenAPI 3.1 document.
     GetOpenApi: GET "/api/openapi.json", Any, Nothing, Nothing => OpenApiDocument;
-    /// The agents that the caller may use.
-    ListAgents: GET "/api/agents", Read, Nothing, Nothing => AgentList;
-    /// One agent.
+    /// The agents that the caller may use, and the workers that serve them.
+    ListAgents: GET "/api/agents", Read, AgentsQuery, Nothing => AgentList;
+    /// Registers a worker of a role, or a remote agent by its card.
+    RegisterAgent: POST "/api/agents", WorkOrRegister, Nothing, super::RegisterAgent => RegisteredAgent;
+    /// Keeps the registration of a worker alive. Reason `WORKER_UNKNOWN`: register again.
+    HeartbeatAgent: POST "/api/agents/{name}/heartbeat", Work, Nothing, AgentHeartbeat => AgentHeartbeatReply;
+    /// One agent, or one worker.
     GetAgent: GET "/api/agents/{name}", Read, Nothing, Nothing => AgentView;
+    /// Removes a worker, a remote agent, or all workers of a role.
+    RemoveAgent: DELETE "/api/agents/{name}", WorkOrRegister, Nothing, Nothing => RemovedAgents;
     /// One page of tasks, the newest status first.
     ListTasks: GET "/api/tasks", Read, TasksQuery, Nothing => TaskHeadPage;
     /// Answers the open question of a task.
     AnswerTask: POST "/api/tasks/{id}:answer", Send, TaskOwnerQuery, AnswerQuestion => TaskDetail;
     /// Cancels a task. A task that is cancelled already stays so.
     CancelTask: POST "/api/tasks/{id}:cancel", Cancel, TaskOwnerQuery, Nothing => TaskDetail;
+    /// Fails a task that has not ended: queued, paused or running.
+    FailTask: POST "/api/tasks/{id}:fail", Cancel, TaskOwnerQuery, super::FailTask => TaskDetail;
+    /// Sends the message of a failed or rejected task again, as a new task. Repeated, it returns that task.
+    RetryTask: POST "/api/tasks/{id}:retry", Send, TaskOwnerQuery, Nothing => TaskDetail;
     /// One task, with its open question.
     GetTask: GET "/api/tasks/{id}", Read, TaskOwnerQuery, Nothing => TaskDetail;
     /// The log of a task, with times and causes.

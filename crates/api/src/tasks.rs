@@ -34,6 +34,10 @@ pub struct TasksQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
     pub since: Option<Timestamp>,
+    /// The tasks that failed for this reason, such as `INTERRUPTED` after the last attempt; with `state`, those that
+    /// were rejected for it. A page examines 1000 tasks, so it may be short, or empty, before the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// The number of entries on a page, 50 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
@@ -217,6 +221,15 @@ pub struct AnswerQuestion {
     pub text: Option<String>,
 }
 
+/// The end of a task by an operator.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FailTask {
+    /// The reason, which callers read in the last message of the task.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
 /// A part of the log of a task.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TaskLog {
@@ -258,7 +271,7 @@ pub struct LogEntryView {
 /// The cause of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CauseView {
-    /// `caller`, `agent`, `engine` or `operator`.
+    /// `caller`, `agent`, `worker`, `engine` or `operator`.
     pub actor: String,
     /// The principal of an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]

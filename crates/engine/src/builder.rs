@@ -13,12 +13,14 @@ use crate::{
     agents::{
         profile::{Agent, Profile},
         registry::{Registry, RegistryError},
+        runtime::Runner,
     },
     audit::ActBuffer,
     budget::{MemoryBudget, Payer, Quota},
     cache::TaskCache,
     clock::Clock,
     core::{BYTES_PER_READ_BYTE, Core},
+    directory::{Directory, Role},
     engine::Engine,
     keys::KeyUses,
     membership::Membership,
@@ -26,6 +28,7 @@ use crate::{
     settings::Settings,
     store::Store,
     webhooks::{sender::WebhookSender, shared::Webhooks},
+    workers::role::RoleSettings,
 };
 
 /// The number of callers that must exhaust their quotas before the budget of requests is exhausted.
@@ -35,7 +38,7 @@ const SENDERS: usize = 4;
 #[derive(Debug)]
 pub struct EngineBuilder {
     store: Arc<dyn Store>,
-    agents: Vec<(Profile, Arc<dyn Agent>)>,
+    agents: Vec<(Profile, Runner)>,
     default: Option<AgentName>,
     settings: Settings,
     clock: Clock,
@@ -48,14 +51,22 @@ impl EngineBuilder {
     /// another.
     #[must_use]
     pub fn agent(mut self, profile: Profile, agent: impl Agent) -> Self {
-        self.agents.push((profile, Arc::new(agent)));
+        self.agents.push((profile, Runner::Agent(Arc::new(agent))));
         self
     }
 
     /// Adds an agent that is already in an `Arc`.
     #[must_use]
     pub fn shared_agent(mut self, profile: Profile, agent: Arc<dyn Agent>) -> Self {
-        self.agents.push((profile, agent));
+        self.agents.push((profile, Runner::Agent(agent)));
+        self
+    }
+
+    /// Adds a role: an agent whose turns run on workers elsewhere, which join with
+    /// [`Workers::join`](crate::Workers::join).
+    #[must_use]
+    pub fn role(mut self, profile: Profile, settings: RoleSettings) -> Self {
+        self.agents.push((profile, Runner::Workers(settings)));
         self
     }
 
@@ -98,6 +109,13 @@ impl EngineBuilder {
     pub fn build(self) -> Result<Engine, BuildError> {
         let first = self.agents.first().map(|(profile, _)| profile.name.clone());
         let default = self.default.or(first).ok_or(BuildError::NoAgent)?;
+        let directory = Directory::default();
+        for (profile, runner) in &self.agents {
+            if let Runner::Workers(_) = runner {
+                let base = profile.clone();
+                directory.add_role(base.name.clone(), Role { base, is_declared: true });
+            }
+        }
         let registry = Registry::new(self.agents, default)?;
         let mut settings = self.settings;
         // A task must fit into the memory budget of reads, or it could never be read again.
@@ -125,6 +143,7 @@ impl EngineBuilder {
             left: CancellationToken::new(),
             acts: ActBuffer::default(),
             key_uses: KeyUses::default(),
+            directory,
             webhooks: Webhooks { sender: self.sender, ..Webhooks::default() },
             key_changes: watch::Sender::default(),
             secret,

@@ -7,7 +7,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     rules::Record,
-    store::{Entry, Epoch, Header, Key, Kind, LogPage, Snapshot, TaskVersion},
+    store::{Entry, Header, Key, Kind, LogPage, MemberId, Snapshot, TaskVersion, TurnClaim},
+    turns::turn::StopReason,
 };
 
 /// Entries kept in memory for readers that keep up; others read the store.
@@ -64,13 +65,15 @@ pub(crate) struct CachedTask {
 pub(crate) struct Stopper {
     pub(crate) token: CancellationToken,
     pub(crate) metadata: Arc<Mutex<Option<Metadata>>>,
+    /// The first reason; `None` means a cancel.
+    pub(crate) reason: Arc<OnceLock<StopReason>>,
 }
 
 /// A turn that runs here, and its claim.
 #[derive(Debug)]
 struct RunningTurn {
     stopper: Stopper,
-    epoch: Epoch,
+    claim: TurnClaim,
 }
 
 /// The end of a log. Its entries have no gaps.
@@ -140,10 +143,14 @@ impl TaskCache {
         }
     }
 
-    /// Stops every turn that runs here.
-    pub(crate) fn stop_all(&self) {
+    /// Stops every turn that this member holds.
+    pub(crate) fn stop_all_of(&self, member: MemberId) {
         for cached in self.all() {
-            cached.stop(None);
+            if let Some(turn) = &*cached.running()
+                && turn.claim.holder == member
+            {
+                turn.stopper.stop(None, StopReason::Lost);
+            }
         }
     }
 
@@ -212,7 +219,9 @@ impl Drop for CachedTask {
 }
 
 impl Stopper {
-    fn stop(&self, metadata: Option<Metadata>) {
+    /// Stops the turn. The first reason counts.
+    pub(crate) fn stop(&self, metadata: Option<Metadata>, reason: StopReason) {
+        let _ = self.reason.set(reason);
         *self.metadata.lock().expect("nothing panics while it holds this lock") = metadata;
         self.token.cancel();
     }
@@ -369,8 +378,8 @@ impl CachedTask {
     }
 
     /// Registers the running turn.
-    pub(crate) fn started(&self, stopper: Stopper, epoch: Epoch) {
-        *self.running() = Some(RunningTurn { stopper, epoch });
+    pub(crate) fn started(&self, stopper: Stopper, claim: TurnClaim) {
+        *self.running() = Some(RunningTurn { stopper, claim });
     }
 
     /// Removes the turn that ended, unless the next one is already registered.
@@ -386,7 +395,7 @@ impl CachedTask {
     pub(crate) fn stop(&self, metadata: Option<Metadata>) -> bool {
         let running = self.running();
         if let Some(turn) = &*running {
-            turn.stopper.stop(metadata);
+            turn.stopper.stop(metadata, StopReason::Cancelled);
         }
         running.is_some()
     }
@@ -398,9 +407,10 @@ impl CachedTask {
             (tail.closed, tail.version)
         };
         if let Some(turn) = &*self.running()
-            && (closed || version.is_some_and(|version| version.epoch != turn.epoch))
+            && (closed || version.is_some_and(|version| version.epoch != turn.claim.epoch))
         {
-            turn.stopper.stop(metadata);
+            let reason = if closed { StopReason::Cancelled } else { StopReason::Lost };
+            turn.stopper.stop(metadata, reason);
         }
     }
 

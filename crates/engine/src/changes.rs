@@ -37,7 +37,9 @@ pub(crate) async fn follow_others(core: Arc<Core>) {
                 }
                 Change::Keys => core.key_changes.send_replace(()),
                 Change::Webhooks => core.webhooks.ready.notify_one(),
+                Change::Registrations => refresh_directory(&core).await,
                 Change::All => {
+                    refresh_directory(&core).await;
                     core.key_changes.send_replace(());
                     core.webhooks.ready.notify_one();
                     refresh_all(&core).await;
@@ -45,6 +47,16 @@ pub(crate) async fn follow_others(core: Arc<Core>) {
                 }
             }
         }
+    }
+}
+
+/// Reads the registrations again, if another member may have changed them.
+pub(crate) async fn refresh_directory(core: &Core) {
+    if !core.store.is_shared() {
+        return;
+    }
+    if let Err(error) = core.directory.load(&*core.store, core.now()).await {
+        tracing::debug!(%error, "the registrations could not be read again");
     }
 }
 

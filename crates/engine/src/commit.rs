@@ -16,8 +16,8 @@ use crate::{
     observer,
     rules::{self, Command, Event, Extent, Received, Record, TaskLimits},
     store::{
-        Actor, Append, Cause, Dedup, Epoch, Kind, MemberId, NewWebhook, Original, Snapshot,
-        StoreError, TaskVersion,
+        Append, Cause, Dedup, Demands, Epoch, Kind, MemberId, NewWebhook, Original, Snapshot,
+        StoreError, TaskVersion, TurnClaim,
     },
 };
 
@@ -34,17 +34,12 @@ pub(crate) struct Write {
     /// A webhook of the task, which begins at the first event.
     pub(crate) webhook: Option<Box<NewWebhook>>,
     pub(crate) cause: Cause,
+    /// The demands of a new task on its worker.
+    pub(crate) demands: Option<Box<Demands>>,
     /// The task, if this write creates it.
     pub(crate) fresh: Option<Record>,
     /// True if the caller needs the task as it was after the first event, if it is small.
     pub(crate) keep_first: bool,
-}
-
-/// The claim that the writes of a turn are made under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TurnClaim {
-    pub(crate) holder: MemberId,
-    pub(crate) epoch: Epoch,
 }
 
 /// The result of a write.
@@ -56,7 +51,7 @@ pub(crate) struct Written {
     pub(crate) before: Seq,
     /// The task after the first event, if asked for and small.
     pub(crate) first: Option<Arc<Task>>,
-    /// True if the write claimed a turn: this member holds it now and did not before.
+    /// True if the write claimed a turn: a member holds it now that did not before.
     pub(crate) claimed: bool,
     /// The message of the claimed turn, if this write received it. Otherwise it must be read.
     pub(crate) received: Option<Received>,
@@ -178,10 +173,11 @@ impl Core {
         cached: &Arc<CachedTask>,
         claim: TurnClaim,
         commands: Vec<Command>,
+        cause: Cause,
     ) -> Result<Written, CommitError> {
         let attempt = || {
             let (fence, holder) = (Some(claim.epoch), Some(claim.holder));
-            let (commands, cause) = (commands.clone(), Actor::Agent.into());
+            let (commands, cause) = (commands.clone(), cause.clone());
             let write = Write { fence, holder, commands, cause, ..Write::default() };
             self.commit_detached(Arc::clone(cached), write, None, |_| {})
         };
@@ -261,12 +257,14 @@ impl Core {
                 expect,
                 fence: write.fence,
                 writer: me,
+                node: self.membership.id(),
                 header: record.header(),
                 events,
                 snapshot,
                 dedup: write.dedup.clone(),
                 webhook: write.webhook.clone(),
                 cause: write.cause.clone(),
+                demands: write.demands.clone(),
             };
             match self.store.append(append).await {
                 Ok(_) => {
@@ -286,7 +284,8 @@ impl Core {
                     cached.publish(entries, &record, published);
                     self.wakers.wake(&cached.key.owner);
                     cached.keep(&mut held, record.clone());
-                    let claimed = record.run.holder == Some(me) && holder_before != Some(me);
+                    let holder = record.run.holder;
+                    let claimed = holder.is_some() && holder != holder_before;
                     let received = received.filter(|_| record.run.turn == before + 1);
                     return Ok(Written { holder_before, before, first, claimed, received, record });
                 }

@@ -18,6 +18,7 @@ use crate::{
     caller::{AgentRoute, Caller},
     clock::Clock,
     codec,
+    directory::Directory,
     fault::{ambiguous, internal, refuse},
     keys::KeyUses,
     membership::Membership,
@@ -74,6 +75,8 @@ pub(crate) struct Core {
     pub(crate) key_uses: KeyUses,
     /// Webhooks of the tasks.
     pub(crate) webhooks: Webhooks,
+    /// Workers and remote agents.
+    pub(crate) directory: Directory,
     /// Notified when an API key may have changed.
     pub(crate) key_changes: watch::Sender<()>,
     /// Signs page tokens.
@@ -83,6 +86,12 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The time since which a worker must have been seen to be listed.
+    pub(crate) fn alive_since(&self) -> Timestamp {
+        let age = i64::try_from(self.settings.discovery.max_age.as_millis()).unwrap_or(i64::MAX);
+        Timestamp::from_millis(self.now().as_millis().saturating_sub(age))
     }
 
     /// Tells the observer of a step, if there is one.

@@ -11,12 +11,14 @@ use crate::{
     agents::{
         profile::{Agent, Profile},
         registry::RegistryError,
+        runtime::Runner,
     },
     audit::Act,
     budget::{MemoryBudget, Reservation},
     caller::{AgentRoute, Caller},
     changes,
     core::Core,
+    directory::Listed,
     fault::{refuse, shutting_down},
     heartbeat,
     janitor::Janitor,
@@ -28,14 +30,15 @@ use crate::{
         subscribe,
     },
     read::feed::Feed,
-    store::{
-        ApiKey, ApiKeyId, ApiKeyQuery, AuditSubject, Owner, Position, Scope, StoreError, Usage,
-    },
+    roles,
+    settings::Settings,
+    store::{ApiKey, ApiKeyId, ApiKeyQuery, AuditSubject, Owner, Position, Scope, Usage},
     turns::{
         dispatcher::Dispatcher,
         recovery::{self, QueuedTasks},
     },
     webhooks::deliverer::Deliverer,
+    workers::Workers,
 };
 
 /// A cheap handle; clones share one engine.
@@ -188,9 +191,9 @@ impl Engine {
     /// Registers an agent at run time. Its endpoints answer from now on, and its waiting tasks, if an
     /// agent of this name had any, begin.
     pub fn register(&self, profile: Profile, agent: Arc<dyn Agent>) -> Result<(), RegistryError> {
-        let runtime = self.core.registry.register(profile, agent)?;
+        let runtime = self.core.registry.register(profile, Runner::Agent(agent))?;
         Dispatcher::spawn(&self.core, runtime);
-        self.announce();
+        heartbeat::announce(&self.core);
         Ok(())
     }
 
@@ -198,19 +201,64 @@ impl Engine {
     /// its queued tasks are treated as `queued` says.
     pub async fn remove(&self, name: &AgentName, queued: QueuedTasks) -> Result<(), RegistryError> {
         self.core.registry.remove(name)?;
-        self.announce();
+        heartbeat::announce(&self.core);
         recovery::treat_queued(&self.core, name, queued).await;
         Ok(())
     }
 
-    /// Tells the store which agents are served here.
-    fn announce(&self) {
-        let core = Arc::clone(&self.core);
-        self.core.work.spawn(async move {
-            let is_unavailable = |error: &_| matches!(error, StoreError::Unavailable(_));
-            // A member that died joins again, and tells the store then.
-            let _ = core.retry_while_unavailable(|| core.update_served(), is_unavailable).await;
-        });
+    /// The roles and their workers.
+    pub fn workers(&self) -> Workers<'_> {
+        Workers { core: &self.core }
+    }
+
+    /// True if the agent is there for messages now: a role has a living worker.
+    pub fn is_available(&self, name: &AgentName) -> bool {
+        !self.workers().is_role(name) || self.workers().is_served(name)
+    }
+
+    /// The remote agents that are registered, for the host, which makes the agents that forward to them.
+    pub fn remote_agents(&self) -> Vec<Listed> {
+        let mut all = self.core.directory.all(self.core.alive_since());
+        all.retain(|one| one.registration.card.is_some());
+        all
+    }
+
+    /// Serves a remote agent that is registered, in place of an earlier version of it.
+    pub fn serve_remote(
+        &self,
+        name: &AgentName,
+        agent: (Profile, Arc<dyn Agent>),
+    ) -> Result<(), RegistryError> {
+        self.core.serve_remote(name, agent)?;
+        heartbeat::announce(&self.core);
+        Ok(())
+    }
+
+    /// Ends the endpoints of remote agents that another node removed.
+    pub fn end_removed_remotes(&self) {
+        for name in self.core.directory.removed_remotes() {
+            // The error says that it is gone already.
+            let _ = self.core.registry.remove(&name);
+            heartbeat::announce(&self.core);
+        }
+    }
+
+    /// Records that a remote agent was found with its pinned card (`None`), or with another card, which is not
+    /// followed.
+    pub async fn record_card(&self, name: &str, changed_to: Option<String>) -> Result<(), Error> {
+        let core = &self.core;
+        let found = core.directory.find(name, core.alive_since());
+        let Some(card) = found.and_then(|one| one.registration.card.clone()) else { return Ok(()) };
+        if card.changed_to != changed_to {
+            let recorded = core.store.record_card_change(name, changed_to.clone()).await;
+            recorded.map_err(refuse)?;
+            core.directory.change_card(name, changed_to.clone());
+            if changed_to.is_some() {
+                core.directory.changed_cards.count();
+            }
+        }
+        core.directory.see(name, core.now(), core.alive_since());
+        Ok(())
     }
 
     /// Checks that a call would be served now.
@@ -249,6 +297,11 @@ impl Engine {
         Ok(!keys.is_empty())
     }
 
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.core.settings
+    }
+
     /// The time now, by the clock of the engine.
     pub fn now(&self) -> Timestamp {
         self.core.now()
@@ -284,6 +337,10 @@ impl Engine {
         let _ = self.core.member().await;
         // A start on a damaged queue fails here, instead of leaving tasks that nobody ever claims.
         self.core.store.agents_unserved().await.map_err(refuse)?;
+        self.core.directory.load(&*self.core.store, self.core.now()).await.map_err(refuse)?;
+        if roles::reconcile(&self.core) {
+            heartbeat::announce(&self.core);
+        }
         for runtime in self.core.registry.snapshot().iter() {
             Dispatcher::spawn(&self.core, Arc::clone(runtime));
         }
@@ -329,6 +386,7 @@ impl Engine {
         // The store has logged its error.
         let _ = core.acts.flush(&*core.store).await;
         let _ = core.key_uses.flush(&*core.store).await;
+        let _ = core.directory.flush(&*core.store).await;
         core.left.cancel();
         core.leave().await;
     }

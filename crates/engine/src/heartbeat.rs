@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{
     changes::refresh_all,
     core::Core,
-    store::{MemberId, MemberKind, StoreError},
+    store::{Member, MemberId, MemberKind, StoreError},
 };
 
 /// The result of a heartbeat.
@@ -40,6 +40,16 @@ pub(crate) async fn keep_alive(core: Arc<Core>) {
     }
 }
 
+/// Tells the store in the background which agents are served here.
+pub(crate) fn announce(core: &Arc<Core>) {
+    let served = Arc::clone(core);
+    core.work.spawn(async move {
+        let is_unavailable = |error: &_| matches!(error, StoreError::Unavailable(_));
+        // A member that died joins again, and tells the store then.
+        let _ = served.retry_while_unavailable(|| served.update_served(), is_unavailable).await;
+    });
+}
+
 impl Core {
     /// The id under which this engine writes. Joins the members of the store first, if need be.
     pub(crate) async fn member(&self) -> Result<MemberId, StoreError> {
@@ -54,7 +64,7 @@ impl Core {
         self.store.join(me, MemberKind::Node, &self.settings.node).await?;
         self.store.serve(me, &self.served()).await?;
         let members = self.store.heartbeat(me).await?.members;
-        self.membership.observe(me, &members, self.uptime(), self.settings.lease);
+        self.membership.observe(me, &members, self.uptime(), |member| self.lease_of(member));
         self.membership.joined(me);
         Ok(me)
     }
@@ -77,7 +87,7 @@ impl Core {
                      and it joins again"
                 );
                 self.membership.forget();
-                self.cache.stop_all();
+                self.cache.stop_all_of(me);
                 self.member().await?;
                 return Ok(Beat::Rejoined);
             }
@@ -86,15 +96,42 @@ impl Core {
         if let Some(now) = answer.now {
             self.clock.synchronise(now, sent.elapsed());
         }
-        let lease = self.settings.lease;
-        for (member, seen) in self.membership.observe(me, &answer.members, self.uptime(), lease) {
+        let lease_of = |member: &Member| self.lease_of(member);
+        let expired = self.membership.observe(me, &answer.members, self.uptime(), lease_of);
+        for (member, seen) in expired {
             if self.store.mark_dead(member, seen).await? {
+                let known = answer.members.iter().find(|known| known.id == member);
+                let name = known.map_or("", |known| &known.name);
                 let member = format_args!("{:032x}", member.0);
-                tracing::warn!(%member, ?lease, "a member sent no heartbeat for its lease and is declared dead");
+                tracing::warn!(%member, name, "a member sent no heartbeat for its lease and is declared dead");
                 self.wake_dispatchers();
             }
         }
+        self.end_dead_sessions().await?;
         Ok(Beat::Alive)
+    }
+
+    /// Ends the sessions of workers that are dead, whoever declared them so.
+    async fn end_dead_sessions(&self) -> Result<(), StoreError> {
+        let agents = self.registry.snapshot();
+        for pool in agents.iter().filter_map(|runtime| runtime.pool()) {
+            for session in pool.ids() {
+                // A worker that joined since the heartbeat is not known to be alive.
+                let is_known = self.membership.is_known_alive(session);
+                if !is_known && !self.store.is_member(session).await? {
+                    pool.remove(session);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The time without a heartbeat after which a member is dead.
+    fn lease_of(&self, member: &Member) -> Duration {
+        let role = member.agents.first().filter(|_| member.kind == MemberKind::Worker);
+        let runtime = role.and_then(|role| self.registry.get(role));
+        let lease = runtime.and_then(|runtime| runtime.pool()?.settings.lease);
+        lease.unwrap_or(self.settings.lease)
     }
 
     /// True if no living member has this id. Asks the store about an unknown member, which may have
@@ -103,13 +140,7 @@ impl Core {
         if self.membership.is_known_alive(member) {
             return Ok(false);
         }
-        if self.store.is_shared() {
-            let me = self.member().await?;
-            let members = self.store.heartbeat(me).await?.members;
-            return Ok(members.iter().all(|known| known.id != member));
-        }
-        self.member().await?;
-        Ok(!self.membership.is_known_alive(member))
+        Ok(!self.store.is_member(member).await?)
     }
 
     /// Leaves the members of the store: what this engine holds is due at once.

@@ -1,13 +1,15 @@
-//! Janitor: fails tasks whose caller did not answer in time, removes tasks and audit records by the
-//! retention rules, and stores the last uses of API keys.
+//! Janitor: fails tasks whose caller did not answer or whose turn did not begin in time, removes tasks and
+//! audit records by the retention rules and workers that were not seen, and stores the last uses of API keys.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use herald_protocol::{AgentName, Error, Timestamp};
 
 use crate::{
+    changes::refresh_directory,
     core::Core,
     fault::refuse,
+    heartbeat, roles,
     store::{AuditRetention, Retention},
     turns::{ending::end, failure, recovery},
 };
@@ -43,11 +45,13 @@ impl Janitor {
             }
             // The store has logged its error, and the next round tries again.
             let _ = self.core.key_uses.flush(&*self.core.store).await;
+            let _ = self.core.directory.flush(&*self.core.store).await;
             // A fallback for a lost wake-up: every dispatcher reads the store again.
             self.core.wake_dispatchers();
             let swept = if self.core.membership.is_leader() {
                 self.sweep().await
             } else {
+                self.remove_unseen().await;
                 // The leader may not serve the same agents.
                 self.fail_unanswered().await
             };
@@ -59,6 +63,8 @@ impl Janitor {
 
     /// Fails tasks whose caller did not answer in time and removes tasks by the retention rules.
     pub(crate) async fn sweep(&self) -> Result<(), Error> {
+        self.remove_unseen().await;
+        self.fail_queued().await?;
         self.fail_unanswered().await?;
         let settings = &self.core.settings;
         let retention = Retention {
@@ -76,6 +82,37 @@ impl Janitor {
         while self.core.store.sweep_audit(retention.clone(), BATCH).await.map_err(refuse)? == BATCH
         {
             tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Removes workers that were not seen for too long, and roles that have none left.
+    async fn remove_unseen(&self) {
+        let core = &self.core;
+        refresh_directory(core).await;
+        let alive_since = core.alive_since();
+        // Also removes the stale ones from memory.
+        core.directory.all(alive_since);
+        while let Ok(removed) = core.store.remove_unseen(alive_since, BATCH).await
+            && removed.len() == BATCH
+        {
+            tokio::task::yield_now().await;
+        }
+        if roles::reconcile(core) {
+            heartbeat::announce(core);
+        }
+    }
+
+    /// Fails tasks whose turn did not begin within the deadline of their agent.
+    async fn fail_queued(&self) -> Result<(), Error> {
+        for runtime in self.core.registry.snapshot().iter() {
+            let Some(limit) = runtime.profile.queue_timeout else { continue };
+            let (name, before) = (&runtime.profile.name, self.ago(limit));
+            let queued = self.core.store.queued(name, before, BATCH).await.map_err(refuse)?;
+            for (key, since) in queued {
+                tracing::warn!(task = %key.task, agent = %name, ?limit, "no turn of this task began in time: the task fails");
+                end(&self.core, key, failure::expire_queued(since)).await;
+            }
         }
         Ok(())
     }

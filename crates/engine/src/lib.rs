@@ -14,6 +14,7 @@ mod clock;
 mod codec;
 mod commit;
 mod core;
+mod directory;
 mod engine;
 mod fault;
 mod heartbeat;
@@ -27,6 +28,7 @@ mod observer;
 mod operator;
 mod ops;
 mod read;
+mod roles;
 pub mod rules;
 mod settings;
 pub mod store;
@@ -36,11 +38,14 @@ pub mod trace;
 mod turns;
 mod wakers;
 pub mod webhooks;
+pub mod workers;
 
 pub use agents::{
     error::AgentError,
     extended_card::CallerProfile,
-    profile::{self as agent, Agent, Audience, ExtendedCard, Profile, Recovery, Skill},
+    profile::{
+        self as agent, Agent, Audience, ExtendedCard, Profile, Recovery, Skill, Unavailable,
+    },
     registry::RegistryError,
 };
 pub use audit::Act;
@@ -50,10 +55,12 @@ pub use caller::{
 };
 pub use clock::Clock;
 pub use core::BYTES_PER_READ_BYTE;
+pub use directory::{Listed, name::role_of};
 pub use engine::Engine;
 pub use observer::{Observer, TaskStep};
 pub use operator::{
     Operator,
+    agents::{NewRemoteAgent, RegistrationFilter, WorkerToRegister},
     keys::NewApiKey,
     tasks::{SummaryPage, TaskFilter, TaskSummary},
     webhooks::Replay,
@@ -66,8 +73,9 @@ pub use read::{
     feed::{Feed, FeedItem},
     subscription::{Item, Subscription},
 };
-pub use settings::{Settings, WebhookSettings};
+pub use settings::{DiscoverySettings, Settings, WebhookSettings};
 pub use turns::{
     recovery::QueuedTasks,
-    turn::{self, Stop, Turn},
+    turn::{self, Stop, StopReason, Turn},
 };
+pub use workers::{RoleSettings, Workers};

@@ -14,6 +14,8 @@ use std::{
     time::Duration,
 };
 
+use herald_protocol::AgentName;
+
 use crate::store::{Member, MemberId, MemberKind};
 
 /// The longest gap between two own heartbeats that does not restart the observation of others.
@@ -37,6 +39,8 @@ struct State {
     living: HashSet<MemberId>,
     /// The number of nodes among them.
     nodes: usize,
+    /// The agents that workers serve.
+    roles: HashSet<AgentName>,
     /// The heartbeat of each other member, and when it last moved.
     observed: HashMap<MemberId, (u64, Duration)>,
     /// The time of the last own heartbeat that the store answered.
@@ -66,6 +70,11 @@ impl Membership {
         self.lock().nodes.max(1)
     }
 
+    /// True if a living worker served the role at the last heartbeat.
+    pub(crate) fn has_worker(&self, role: &AgentName) -> bool {
+        self.lock().roles.contains(role)
+    }
+
     /// Ends the membership in memory.
     pub(crate) fn forget(&self) {
         *self.lock() = State::default();
@@ -83,7 +92,7 @@ impl Membership {
         me: MemberId,
         members: &[Member],
         now: Duration,
-        lease: Duration,
+        lease_of: impl Fn(&Member) -> Duration,
     ) -> Vec<(MemberId, u64)> {
         let mut state = self.lock();
         let gap = state.answered.replace(now).map_or(Duration::ZERO, |last| now - last.min(now));
@@ -93,6 +102,8 @@ impl Membership {
         state.living = members.iter().map(|member| member.id).collect();
         let nodes = members.iter().filter(|member| member.kind == MemberKind::Node);
         state.nodes = nodes.clone().count();
+        let workers = members.iter().filter(|member| member.kind == MemberKind::Worker);
+        state.roles = workers.flat_map(|member| member.agents.iter().cloned()).collect();
         let leader = nodes.map(|member| member.id.0).min();
         self.is_leader.store(leader == Some(me.0), Ordering::Relaxed);
         let mut observed = HashMap::new();
@@ -103,8 +114,9 @@ impl Membership {
                 Some(_) | None => now,
             };
             observed.insert(member.id, (member.heartbeat, seen));
-            if now.saturating_sub(seen) >= lease {
+            if now.saturating_sub(seen) >= lease_of(member) {
                 expired.push((member.id, member.heartbeat));
+                state.living.remove(&member.id);
             }
         }
         state.observed = observed;
@@ -131,7 +143,7 @@ mod tests {
         let lease = Duration::from_secs(15);
         let observe = |(seconds, heartbeat): &(u64, u64)| {
             let members = [member(1, *seconds), member(2, *heartbeat)];
-            membership.observe(MemberId(1), &members, Duration::from_secs(*seconds), lease)
+            membership.observe(MemberId(1), &members, Duration::from_secs(*seconds), |_| lease)
         };
         at.iter().map(observe).collect()
     }

@@ -53,6 +53,7 @@ pub(crate) fn written(
         | Command::Ask(..)
         | Command::Reply(_)
         | Command::Expire { .. }
+        | Command::Return
         | Command::Release => None,
     });
     for entry in entries {

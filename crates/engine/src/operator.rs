@@ -4,6 +4,7 @@
 //! Every method checks the scopes of the caller. One that reaches tasks of other owners, or data of the
 //! server, needs `admin`, and is recorded in the audit log.
 
+pub(crate) mod agents;
 pub(crate) mod keys;
 pub(crate) mod tasks;
 pub(crate) mod webhooks;

@@ -112,9 +112,15 @@ pub fn decide(
             if run.holder.is_some() || run.unread.is_empty() {
                 None
             } else {
-                run.turn = run.unread.remove(0);
-                run.attempt = 1;
-                run.kept = record.artifacts();
+                let next = run.unread.remove(0);
+                if next == run.turn {
+                    // A returned turn: the artifacts of its last attempt are replaced.
+                    run.attempt += 1;
+                } else {
+                    run.turn = next;
+                    run.attempt = 1;
+                    run.kept = record.artifacts();
+                }
                 claim(&mut run, holder);
                 working(record, now)
             }
@@ -168,15 +174,25 @@ pub fn decide(
             Some(Event::Reply(as_direct_answer(message, &record.task)))
         }
         Command::Expire { since, message } => {
-            let waits =
-                record.state().is_interrupted() && run.unread.is_empty() && run.holder.is_none();
+            let asks = record.state().is_interrupted() && run.unread.is_empty();
+            let is_queued = record.state() == TaskState::Submitted && !run.unread.is_empty();
+            let waits = (asks || is_queued) && run.holder.is_none();
             if waits && record.task.status.timestamp == Some(since) {
                 run = ended(run);
+                unhide = record.hidden;
                 let message = with_ids(message, &record.task);
                 Some(Event::Status(status(TaskState::Failed, Some(message), now), None))
             } else {
                 None
             }
+        }
+        Command::Return => {
+            if run.holder.is_some() {
+                run.unread.insert(0, run.turn);
+                run.attempt = run.attempt.saturating_sub(1);
+                release(&mut run);
+            }
+            None
         }
         Command::Release => {
             release(&mut run);
@@ -271,6 +287,7 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
         | Command::Write(_)
         | Command::Reply(_)
         | Command::Expire { .. }
+        | Command::Return
         | Command::Release => claim_lost("the task has ended"),
     };
     error.with("state", state)

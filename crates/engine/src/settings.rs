@@ -49,6 +49,20 @@ pub struct Settings {
     pub trace: Option<f64>,
     /// Limits and retries of webhooks.
     pub webhooks: WebhookSettings,
+    /// Registrations of workers and remote agents.
+    pub discovery: DiscoverySettings,
+}
+
+/// Settings of the registrations of workers and remote agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiscoverySettings {
+    /// A worker that was not seen for this time is not listed any more. It is apart from the lease, after which
+    /// the turns of a worker are given to others.
+    pub max_age: Duration,
+    /// The time between two heartbeats that workers are told to keep.
+    pub heartbeat_every: Duration,
+    /// The maximum number of registrations.
+    pub registrations: usize,
 }
 
 /// Settings of webhooks.
@@ -82,6 +96,17 @@ impl Default for Settings {
             sweep_every: Duration::from_secs(30),
             trace: None,
             webhooks: WebhookSettings::default(),
+            discovery: DiscoverySettings::default(),
+        }
+    }
+}
+
+impl Default for DiscoverySettings {
+    fn default() -> Self {
+        Self {
+            max_age: Duration::from_secs(120),
+            heartbeat_every: Duration::from_secs(45),
+            registrations: 10_000,
         }
     }
 }

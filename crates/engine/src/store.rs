@@ -6,6 +6,7 @@ mod change;
 pub mod conformance;
 #[cfg(feature = "test-util")]
 pub mod flaky;
+mod registrations;
 pub mod sqlite;
 mod webhooks;
 
@@ -26,12 +27,15 @@ pub use crate::model::{
     key::{Conversation, Key, Owner, Scope, Visibility},
     member::{HeartbeatReply, Member, MemberId, MemberKind},
     record::Header,
-    run::{Epoch, Run, TaskVersion},
+    registration::{Declaration, DeclaredSkill, PinnedCard, Registration, RegistrationName},
+    run::{Epoch, Run, TaskVersion, TurnClaim},
     scopes::Scopes,
     webhook::{DeliveryAttempt, Webhook, WebhookId, WebhookState, WebhookTarget},
+    worker::WorkerMember,
 };
 pub use audit::{AuditPage, AuditQuery, AuditRetention, verify_audit};
 pub use change::{Change, Changes};
+pub use registrations::{NewRegistration, RegistrationStore};
 pub use webhooks::{
     ClaimedWebhook, NewWebhook, NextDelivery, WebhookClaim, WebhookLimits, WebhookPage,
     WebhookProgress, WebhookQuery, WebhookStore,
@@ -79,6 +83,9 @@ pub struct DueQuery<'a> {
     pub after: Option<&'a Owner>,
     /// Tasks that are passed over.
     pub except: &'a HashSet<Key>,
+    /// The labels of the worker that asks, sorted: only tasks that require no others. `None` means every
+    /// task.
+    pub labels: Option<&'a [String]>,
     /// The most tasks to find.
     pub limit: usize,
 }
@@ -87,7 +94,7 @@ impl<'a> DueQuery<'a> {
     /// Any due tasks of an agent.
     pub fn new(agent: &'a AgentName, limit: usize) -> Self {
         static NONE: LazyLock<HashSet<Key>> = LazyLock::new(HashSet::new);
-        Self { agent, after: None, except: &NONE, limit }
+        Self { agent, after: None, except: &NONE, labels: None, limit }
     }
 }
 
@@ -227,6 +234,9 @@ pub struct Append {
     pub fence: Option<Epoch>,
     /// The member that writes. A dead member is refused.
     pub writer: MemberId,
+    /// The node that makes the write for its worker, which is the writer. It is not notified of its own
+    /// change.
+    pub node: Option<MemberId>,
     /// The header after the events.
     pub header: Header,
     /// The events, numbered from `expect.head + 1`. Empty if only the run state changes.
@@ -237,8 +247,19 @@ pub struct Append {
     pub dedup: Option<Dedup>,
     /// A webhook of the task that begins at the first event.
     pub webhook: Option<Box<NewWebhook>>,
-    /// The cause. Stored with the first event, if the actor is a caller or another principal.
+    /// The cause. Stored with the first event, if the actor is a caller, another principal or a worker.
     pub cause: Cause,
+    /// The demands of a new task on its worker. Only the append that creates the task sets them.
+    pub demands: Option<Box<Demands>>,
+}
+
+/// The demands of a task on the worker that runs its turns.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Demands {
+    /// The labels that the worker must have, sorted and without repetitions.
+    pub labels: Vec<String>,
+    /// The priority. Among the due tasks of one owner those with a higher one come first.
+    pub priority: i8,
 }
 
 /// Query of a list of tasks, newest status first.
@@ -391,7 +412,7 @@ pub enum StoreError {
 /// Durable storage of tasks. A write for which [`Store::append`] returned `Ok` survives a power
 /// failure.
 #[async_trait]
-pub trait Store: WebhookStore + fmt::Debug + Send + Sync + 'static {
+pub trait Store: WebhookStore + RegistrationStore + fmt::Debug + Send + Sync + 'static {
     /// Writes events, header, snapshot and idempotency key in one transaction. It checks, in this
     /// order, that the writer is a living member, that its claim is current and that the task is at
     /// `expect`. This is the only write of task state. Returns the new head.
@@ -447,9 +468,10 @@ pub trait Store: WebhookStore + fmt::Debug + Send + Sync + 'static {
     /// The agents with active tasks that no living member serves.
     async fn agents_unserved(&self) -> Result<Vec<AgentName>, StoreError>;
 
-    /// The active tasks of an agent that no living member holds. The owners take turns: first the oldest
-    /// task of each owner, beginning with the owner after [`DueQuery::after`] in an order of the store, then
-    /// the others. The cost depends on the limit, not on the number of owners or tasks.
+    /// The active tasks of an agent that no living member holds. The owners take turns: first one task of
+    /// each owner, beginning with the owner after [`DueQuery::after`] in an order of the store, then the
+    /// others. Of one owner the highest priority comes first, and then the oldest task. The cost depends on
+    /// the limit and on the number of different label sets, not on the number of owners or tasks.
     async fn due(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError>;
 
     /// Makes an agent serial. From now on the store keeps its waiting tasks in the order of their
@@ -485,12 +507,48 @@ pub trait Store: WebhookStore + fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<(Key, Timestamp)>, StoreError>;
 
+    /// Tasks that have waited for their turn since before `before`, oldest first, each with the time of its
+    /// status, so that a deadline can be conditional on that time.
+    async fn queued(
+        &self,
+        agent: &AgentName,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Key, Timestamp)>, StoreError>;
+
     /// Removes up to `limit` finished tasks by the retention limits, the oldest first, with their
     /// events, idempotency keys, times and causes. Returns the number of removed tasks.
     async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError>;
 
     /// Adds a member under a new id. Only members can write.
     async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError>;
+
+    /// Adds a worker under a new id, which serves its role. Former lives of the same name die in the same
+    /// transaction: everything that they held is due. Returns their ids. [`StoreError::Conflict`] if a
+    /// living worker of another owner has the name.
+    async fn join_worker(
+        &self,
+        id: MemberId,
+        worker: &WorkerMember,
+    ) -> Result<Vec<MemberId>, StoreError>;
+
+    /// The living worker with this id.
+    async fn find_worker(&self, id: MemberId) -> Result<Option<WorkerMember>, StoreError>;
+
+    /// True if a living member has this id.
+    async fn is_member(&self, id: MemberId) -> Result<bool, StoreError>;
+
+    /// Counts a heartbeat of a member, as [`Store::heartbeat`] without its reply. The cost does not depend
+    /// on the number of members.
+    async fn count_heartbeat(&self, me: MemberId) -> Result<(), StoreError>;
+
+    /// The active tasks of an agent that this member holds, at most `limit`.
+    async fn held(
+        &self,
+        agent: &AgentName,
+        holder: MemberId,
+        limit: usize,
+    ) -> Result<Vec<Due>, StoreError>;
 
     /// Replaces the agents that a member serves. [`StoreError::NotMember`] if the member is dead.
     async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError>;

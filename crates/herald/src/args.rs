@@ -48,7 +48,7 @@ pub(crate) use operator::{
 pub(crate) use serve::{A2aServer, CommonServeArgs, ListFormat, LogFormat, LogLevel, Serve};
 pub(crate) use task::{
     PushCommand, PushCreate, PushList, PushNamed, TaskAnswer, TaskCancel, TaskCommand,
-    TaskDownload, TaskGet, TaskList, TaskLogArgs, TaskShow, TaskSubscribe,
+    TaskDownload, TaskFail, TaskGet, TaskList, TaskLogArgs, TaskRetry, TaskShow, TaskSubscribe,
 };
 pub(crate) use webhook::{WebhookCommand, WebhookFilter, WebhookSelected, WebhookStateArg};
 

@@ -6,4 +6,5 @@ pub(crate) mod logging;
 pub(crate) mod operator;
 pub(crate) mod otlp;
 pub(crate) mod reload;
+pub(crate) mod remote;
 pub(crate) mod settings;

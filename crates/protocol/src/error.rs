@@ -197,6 +197,36 @@ errors! {
         http: 409, grpc: FailedPrecondition,
         reason: "QUESTION_CHANGED", name: "HERALD_QUESTION_CHANGED",
     }
+    /// The worker is not registered.
+    WorkerUnknown {
+        json_rpc: -31018, json_rpc_v03: -31018, json_rpc_v01: -31018, json_rpc_http: 200,
+        http: 404, grpc: NotFound,
+        reason: "WORKER_UNKNOWN", name: "HERALD_WORKER_UNKNOWN",
+    }
+    /// The session of the worker has ended: its lease is over, or it has left or began a new life.
+    WorkerExpired {
+        json_rpc: -31019, json_rpc_v03: -31019, json_rpc_v01: -31019, json_rpc_http: 200,
+        http: 410, grpc: FailedPrecondition,
+        reason: "WORKER_EXPIRED", name: "HERALD_WORKER_EXPIRED",
+    }
+    /// A living worker of another principal has the name.
+    WorkerNameTaken {
+        json_rpc: -31020, json_rpc_v03: -31020, json_rpc_v01: -31020, json_rpc_http: 200,
+        http: 409, grpc: AlreadyExists,
+        reason: "WORKER_NAME_TAKEN", name: "HERALD_WORKER_NAME_TAKEN",
+    }
+    /// The worker does not hold the turn, or no longer.
+    TurnOver {
+        json_rpc: -31021, json_rpc_v03: -31021, json_rpc_v01: -31021, json_rpc_http: 200,
+        http: 409, grpc: FailedPrecondition,
+        reason: "TURN_OVER", name: "HERALD_TURN_OVER",
+    }
+    /// The rules or a limit of the task refuse what a worker writes.
+    WriteRefused {
+        json_rpc: -31022, json_rpc_v03: -31022, json_rpc_v01: -31022, json_rpc_http: 200,
+        http: 422, grpc: InvalidArgument,
+        reason: "WRITE_REFUSED", name: "HERALD_WRITE_REFUSED",
+    }
     /// The server cannot do it now; the same call may succeed later.
     Unavailable {
         json_rpc: -32603, json_rpc_v03: -32603, json_rpc_v01: -32011, json_rpc_http: 200,

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use herald_api::{
     ApiCall, ApiRoute, ApiScope, RouteMiss,
-    agents::AgentList,
+    agents::{
+        AgentHeartbeat, AgentHeartbeatReply, AgentList, AgentsQuery, RegisterAgent, RegisteredAgent,
+    },
     query,
     routes::{Nothing, calls},
     tasks::{TaskLog, TaskLogQuery},
@@ -121,20 +123,33 @@ fn permit(
         caller
     };
     let caller = caller.with_request(id, binding, address);
-    let allowed = caller.require(scopes(route.scope()), route.name());
+    let allowed = admit_scope(&caller, route);
     allowed.inspect_err(|error| exchange.record_refusal(Some(&caller), error))?;
     Ok(caller)
 }
 
-const fn scopes(scope: ApiScope) -> Scopes {
-    match scope {
+/// Refuses a caller without the scope of the route.
+fn admit_scope(caller: &Caller, route: ApiRoute) -> Result<(), Error> {
+    let needed = match route.scope() {
         ApiScope::Any => Scopes::NONE,
         ApiScope::Read => Scopes::READ,
         ApiScope::Send => Scopes::SEND,
         ApiScope::Cancel => Scopes::CANCEL,
         ApiScope::Push => Scopes::PUSH,
+        ApiScope::Work => Scopes::WORK,
+        // The engine requires the one that the registration needs.
+        ApiScope::WorkOrRegister => {
+            let scopes = caller.identity().scopes;
+            let any = [Scopes::WORK, Scopes::REGISTER, Scopes::ADMIN];
+            if any.iter().any(|scope| scopes.contains(*scope)) {
+                Scopes::NONE
+            } else {
+                Scopes::WORK
+            }
+        }
         ApiScope::Admin => Scopes::ADMIN,
-    }
+    };
+    caller.require(needed, route.name())
 }
 
 /// Calls the handler of a route.
@@ -145,6 +160,13 @@ async fn dispatch<'a>(
     match route {
         ApiRoute::GetStatus => request.reply::<calls::GetStatus, _, _>(status::get).await,
         ApiRoute::ListAgents => request.reply::<calls::ListAgents, _, _>(agents::list).await,
+        ApiRoute::RegisterAgent => {
+            request.reply::<calls::RegisterAgent, _, _>(agents::register).await
+        }
+        ApiRoute::HeartbeatAgent => {
+            request.reply::<calls::HeartbeatAgent, _, _>(agents::heartbeat).await
+        }
+        ApiRoute::RemoveAgent => request.reply::<calls::RemoveAgent, _, _>(agents::remove).await,
         ApiRoute::GetAgent => request.reply::<calls::GetAgent, _, _>(agents::get).await,
         ApiRoute::GetOpenApi => {
             request.query::<calls::GetOpenApi>()?;
@@ -153,6 +175,8 @@ async fn dispatch<'a>(
         ApiRoute::ListTasks => request.reply::<calls::ListTasks, _, _>(tasks::list).await,
         ApiRoute::AnswerTask => request.reply::<calls::AnswerTask, _, _>(tasks::answer).await,
         ApiRoute::CancelTask => request.reply::<calls::CancelTask, _, _>(tasks::cancel).await,
+        ApiRoute::FailTask => request.reply::<calls::FailTask, _, _>(tasks::fail).await,
+        ApiRoute::RetryTask => request.reply::<calls::RetryTask, _, _>(tasks::retry).await,
         ApiRoute::GetTask => request.reply::<calls::GetTask, _, _>(tasks::get).await,
         ApiRoute::GetTaskLog => request.reply::<calls::GetTaskLog, _, _>(log::get).await,
         ApiRoute::GetArtifactPart => {
@@ -184,9 +208,35 @@ pub(crate) async fn list_agents(
     exchange: &Exchange<'_>,
     caller: &Caller,
     is_local: bool,
+    query: AgentsQuery,
 ) -> Result<AgentList, Error> {
     let request = ApiRequest::of(exchange, caller, ApiRoute::ListAgents, is_local, Vec::new())?;
-    agents::list(&request, Nothing {}, Nothing {}).await
+    agents::list(&request, query, Nothing {}).await
+}
+
+/// Registers a worker or a remote agent, for a caller of another binding.
+pub(crate) async fn register_agent(
+    exchange: &Exchange<'_>,
+    caller: &Caller,
+    is_local: bool,
+    new: RegisterAgent,
+) -> Result<RegisteredAgent, Error> {
+    let request = ApiRequest::of(exchange, caller, ApiRoute::RegisterAgent, is_local, Vec::new())?;
+    agents::register(&request, Nothing {}, new).await.inspect_err(|error| request.refused(error))
+}
+
+/// Keeps the registration of a worker alive, for a caller of another binding.
+pub(crate) async fn refresh_agent(
+    exchange: &Exchange<'_>,
+    caller: &Caller,
+    is_local: bool,
+    name: &str,
+    heartbeat: AgentHeartbeat,
+) -> Result<AgentHeartbeatReply, Error> {
+    let (route, parameters) = (ApiRoute::HeartbeatAgent, vec![name.to_owned()]);
+    let request = ApiRequest::of(exchange, caller, route, is_local, parameters)?;
+    let refreshed = agents::heartbeat(&request, Nothing {}, heartbeat).await;
+    refreshed.inspect_err(|error| request.refused(error))
 }
 
 /// A part of the log of a task, for a caller of another binding.
@@ -201,7 +251,8 @@ pub(crate) async fn task_log(
     let parameters = vec![task.to_owned()];
     let request = ApiRequest::of(exchange, caller, ApiRoute::GetTaskLog, is_local, parameters)?;
     let (after, limit) = (Some(after), Some(limit));
-    log::get(&request, TaskLogQuery { after, limit, ..TaskLogQuery::default() }, Nothing {}).await
+    let query = TaskLogQuery { after, limit, ..TaskLogQuery::default() };
+    log::get(&request, query, Nothing {}).await.inspect_err(|error| request.refused(error))
 }
 
 impl<'a> ApiRequest<'a> {
@@ -218,6 +269,11 @@ impl<'a> ApiRequest<'a> {
         Ok(Self { exchange, caller, parameters, body: Bytes::new() })
     }
 
+    /// Records missing permissions in the audit log.
+    fn refused(&self, error: &Error) {
+        self.exchange.record_refusal(Some(&self.caller), error);
+    }
+
     /// Decodes the request, calls the handler and encodes its reply.
     async fn reply<C, H, F>(&'a self, handler: H) -> Result<Response<Body>, Error>
     where
@@ -230,7 +286,10 @@ impl<'a> ApiRequest<'a> {
         // A body that is absent is that of a route without one, or lacks a member.
         let body = if self.body.is_empty() { b"{}" } else { &self.body[..] };
         let reply = handler(self, query, json::read(body)?).await?;
-        self.json(&reply)
+        let mut response = self.json(&reply)?;
+        *response.status_mut() =
+            StatusCode::from_u16(C::ROUTE.status()).expect("the route table has valid statuses");
+        Ok(response)
     }
 
     fn query<C: ApiCall>(&self) -> Result<C::Query, Error> {

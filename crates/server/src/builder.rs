@@ -1,6 +1,6 @@
 //! Server builder, with the validation of its configuration.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use herald_engine::{Clock, Engine, budget::MemoryBudget, keys::ApiKeySecret};
 use herald_protocol::Version;
@@ -17,6 +17,7 @@ use crate::{
     health::ReadinessCache,
     metrics::Metrics,
     proxy::TrustedProxies,
+    remote::{RemoteAgentFactory, RemoteAgents},
     server::Server,
     shared::Shared,
     signing::{CardSigner, KEY_SET},
@@ -36,6 +37,7 @@ pub struct ServerBuilder {
     tls: Option<Tls>,
     operator: Option<ApiKeySecret>,
     webhooks: Option<Arc<HttpSender>>,
+    remotes: Option<RemoteAgents>,
 }
 
 /// An invalid configuration of a server.
@@ -90,6 +92,7 @@ impl Server {
             tls: None,
             operator: None,
             webhooks: None,
+            remotes: None,
         }
     }
 
@@ -139,9 +142,30 @@ impl ServerBuilder {
         self
     }
 
+    /// Lets callers register remote agents, whose cards are fetched and who are called through the URL guard of
+    /// `http`.
+    #[must_use]
+    pub fn remote_agents(
+        mut self,
+        factory: impl RemoteAgentFactory,
+        http: Arc<HttpSender>,
+    ) -> Self {
+        self.remotes = Some(RemoteAgents::new(Arc::new(factory), http));
+        self
+    }
+
+    /// Sets the time between two checks of the cards of remote agents.
+    #[must_use]
+    pub fn check_cards_every(mut self, time: Duration) -> Self {
+        if let Some(remotes) = &mut self.remotes {
+            remotes.check_every = time;
+        }
+        self
+    }
+
     /// Validates the configuration and builds the server.
     pub fn build(self) -> Result<Server, ServerBuildError> {
-        let Self { engine, config, auth, tls, operator, webhooks } = self;
+        let Self { engine, config, auth, tls, operator, webhooks, remotes } = self;
         check(&config)?;
         let public = config.public_url.as_deref().map(public_url).transpose()?;
         let keys = ApiKeys::new(engine.clone(), config.visibility, operator.as_ref());
@@ -176,6 +200,7 @@ impl ServerBuilder {
             proxies,
             signer,
             webhooks,
+            remotes: remotes.map(Arc::new),
             public_url,
             started,
         };

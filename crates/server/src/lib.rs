@@ -15,6 +15,7 @@ mod browser;
 mod builder;
 mod caller_limits;
 mod card;
+mod catalog;
 pub mod config;
 mod connection;
 mod cors;
@@ -27,6 +28,7 @@ mod metrics;
 mod page;
 mod proxy;
 mod refusal;
+mod remote;
 mod resource;
 mod routes;
 mod serve;
@@ -49,6 +51,7 @@ pub use config::{
     CardInterface, Config, Limits, McpConfig, MetricsAccess, SwitchedOff, TenantLimits, Timeouts,
     Token, UsageLimits,
 };
+pub use remote::RemoteAgentFactory;
 pub use serve::ServeError;
 pub use server::Server;
 pub use signing::{SigningKey, SigningKeyError};

@@ -10,6 +10,7 @@ mod call;
 mod catalog;
 mod coding;
 mod handler;
+mod registry;
 mod reply;
 mod skills;
 mod tasks;

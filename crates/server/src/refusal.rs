@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use herald_protocol::{Error, ErrorKind, status::Details};
+use herald_engine::role_of;
+use herald_protocol::{Error, ErrorKind, percent, status::Details};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
@@ -28,9 +29,15 @@ impl Refusal {
         Self::nothing_at("no such path")
     }
 
-    /// The refusal of a path below `/agents` whose agent does not exist.
+    /// The refusal of a path below `/agents` whose agent does not exist. The name is still percent-encoded.
     pub(crate) fn no_agent(name: &str) -> Self {
-        Self::nothing_at(format!("no agent {name:?}"))
+        let decoded = percent::decode(name).unwrap_or(Cow::Borrowed(name));
+        match role_of(&decoded) {
+            Some(role) => Self::nothing_at(format!(
+                "{decoded:?} is the name of an instance; messages are routed by role: use /agents/{role}"
+            )),
+            None => Self::nothing_at(format!("no agent {name:?}")),
+        }
     }
 
     /// The refusal of an unknown path below `/api`.

@@ -7,6 +7,10 @@ use crate::signing::KEY_SET;
 /// The path of the OAuth 2 metadata, below the resource that it describes.
 pub(crate) const RESOURCE_METADATA: &str = "/.well-known/oauth-protected-resource";
 
+/// The paths of the catalogs.
+pub(crate) const API_CATALOG: &str = "/.well-known/api-catalog";
+pub(crate) const AI_CATALOG: &str = "/.well-known/ai-catalog.json";
+
 /// The match of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RouteMatch<'a> {
@@ -41,6 +45,10 @@ pub(crate) enum RouteTarget<'a> {
     ExtendedCard,
     /// The OAuth 2 metadata of the agent's endpoints.
     ResourceMetadata,
+    /// The catalog of the agents as links (RFC 9727).
+    ApiCatalog,
+    /// The catalog of the agents as an AI catalog.
+    AiCatalog,
     /// The liveness check.
     Live,
     /// The readiness check.
@@ -97,6 +105,8 @@ pub(crate) fn find(path: &str) -> Option<RouteMatch<'_>> {
         "/mcp" | "/mcp/" => RouteTarget::Mcp,
         // Where MCP clients look for the metadata of the URL that they were given.
         _ if path.strip_prefix(RESOURCE_METADATA) == Some("/mcp") => RouteTarget::ResourceMetadata,
+        API_CATALOG => RouteTarget::ApiCatalog,
+        AI_CATALOG => RouteTarget::AiCatalog,
         _ if is_api(path) => RouteTarget::Api,
         _ => below(path)?,
     };

@@ -1,7 +1,8 @@
 //! Listener: accepts connections until shutdown, then waits for them to finish.
 
 use std::{
-    future::Future,
+    convert::Infallible,
+    future::{Future, pending},
     io,
     net::{IpAddr, SocketAddr},
     pin::pin,
@@ -69,13 +70,19 @@ impl Server {
         }
         let engine = self.shared.engine.clone();
         engine.start_work().await.map_err(ServeError::Engine)?;
+        if let Some(remotes) = &self.shared.remotes {
+            // Before the first request.
+            remotes.start(&engine);
+        }
         let stop_timeout = self.shared.config.timeouts.stop;
         let connections = Connections::new(self.clone(), bound.ip());
         {
             let mut stop = pin!(stop);
             let mut accept = pin!(self.accept(&listener, &connections));
+            let mut remotes = pin!(self.follow_remotes());
             tokio::select! {
                 () = stop.as_mut() => {}
+                never = remotes.as_mut() => match never {},
                 never = accept.as_mut() => match never {},
             }
         }
@@ -95,6 +102,14 @@ impl Server {
             }
         });
         Ok(())
+    }
+
+    /// Serves the registered remote agents and checks their cards, for ever.
+    async fn follow_remotes(&self) -> Infallible {
+        match &self.shared.remotes {
+            Some(remotes) => remotes.run(&self.shared.engine).await,
+            None => pending().await,
+        }
     }
 
     /// Accepts connections for ever. It waits for nothing else, so that a server whose places are all

@@ -23,7 +23,7 @@ use crate::{
     bind::{Exchange, events, grpc, jsonrpc, rest, ws},
     binding::Binding,
     body::Body,
-    browser, card, cors,
+    browser, card, catalog, cors,
     guard::{self, Ingress, has_transfer_coding},
     health, mcp,
     metrics::scrape,
@@ -192,6 +192,8 @@ impl Shared {
                 | RouteTarget::KeySet
                 | RouteTarget::ExtendedCard
                 | RouteTarget::ResourceMetadata
+                | RouteTarget::ApiCatalog
+                | RouteTarget::AiCatalog
                 | RouteTarget::Metrics => {}
             }
             let host = self.guard.host(parts, ingress)?;
@@ -212,6 +214,8 @@ impl Shared {
                 | RouteTarget::Card
                 | RouteTarget::KeySet
                 | RouteTarget::ResourceMetadata
+                | RouteTarget::ApiCatalog
+                | RouteTarget::AiCatalog
                 | RouteTarget::Live
                 | RouteTarget::Ready
                 | RouteTarget::Metrics => Binding::JsonRpc,
@@ -228,6 +232,12 @@ impl Shared {
             }
             if matched.target == RouteTarget::KeySet {
                 return public_document(parts, || card::keys(self));
+            }
+            if matched.target == RouteTarget::ApiCatalog {
+                return public_document(parts, || Some(catalog::links(&exchange)));
+            }
+            if matched.target == RouteTarget::AiCatalog {
+                return public_document(parts, || Some(catalog::entries(&exchange)));
             }
             let origin = self.guard.origin(&parts.headers, host)?;
             // A page cannot send this header to another site without asking first.
@@ -288,6 +298,8 @@ impl Shared {
                     RouteTarget::Card
                     | RouteTarget::KeySet
                     | RouteTarget::ResourceMetadata
+                    | RouteTarget::ApiCatalog
+                    | RouteTarget::AiCatalog
                     | RouteTarget::Live
                     | RouteTarget::Ready
                     | RouteTarget::Metrics,

@@ -9,7 +9,8 @@ use tracing::{Span, field::Empty};
 
 use crate::{
     auth::Chain, caller_limits::CallerLimits, config::Config, guard::Guard, health::ReadinessCache,
-    metrics::Metrics, proxy::TrustedProxies, signing::CardSigner, tls::Tls, webhook::HttpSender,
+    metrics::Metrics, proxy::TrustedProxies, remote::RemoteAgents, signing::CardSigner, tls::Tls,
+    webhook::HttpSender,
 };
 
 /// State of a server: its engine, its settings, and what its requests use up together.
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) signer: Option<CardSigner>,
     /// The sender of webhooks, whose keys are published.
     pub(crate) webhooks: Option<Arc<HttpSender>>,
+    /// The remote agents, if they can be called.
+    pub(crate) remotes: Option<Arc<RemoteAgents>>,
     /// The public URL without a slash at its end.
     pub(crate) public_url: Option<String>,
     /// The time of the start, which is the time of the last change of the cards.

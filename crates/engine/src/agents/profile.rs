@@ -40,6 +40,16 @@ pub enum Recovery {
     Fail,
 }
 
+/// The treatment of new messages for an agent that nobody serves now. Only a role can be without workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unavailable {
+    /// They wait, at most for [`Profile::queue_timeout`].
+    #[default]
+    Queue,
+    /// They are refused as unavailable.
+    Refuse,
+}
+
 /// Description and limits of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
@@ -96,6 +106,10 @@ pub struct Profile {
     pub paused_timeout: Option<Duration>,
     /// The time that a stopped turn has to clean up before it is dropped.
     pub grace: Duration,
+    /// The longest time that a message may wait for its turn to begin; `None` is without limit.
+    pub queue_timeout: Option<Duration>,
+    /// The treatment of new messages while nobody serves the agent.
+    pub unavailable: Unavailable,
 }
 
 /// One skill of an agent.
@@ -195,7 +209,16 @@ impl Profile {
             idle_timeout: None,
             paused_timeout: Some(Duration::from_secs(7 * 24 * 3600)),
             grace: Duration::from_secs(5),
+            queue_timeout: None,
+            unavailable: Unavailable::Queue,
         }
+    }
+
+    /// True if the agent has a skill with this id, also one of the extended card.
+    pub fn has_skill(&self, id: &str) -> bool {
+        let extended = self.extended_card.iter().flat_map(|extended| &extended.skills);
+        let mut all = self.skills.iter().chain(extended.map(|(skill, _)| skill));
+        all.any(|skill| skill.id == id)
     }
 
     /// The skills that need further scopes, also those of the extended card.

@@ -6,8 +6,8 @@ use herald_protocol::AgentName;
 use tokio::sync::watch;
 
 use super::{
-    profile::{Agent, Profile},
-    runtime::AgentRuntime,
+    profile::Profile,
+    runtime::{AgentRuntime, Runner},
 };
 
 /// The agents of this process. Readers take a snapshot, which a later change leaves as it is.
@@ -43,12 +43,12 @@ pub enum RegistryError {
 impl Registry {
     /// A registry of these agents. `default` serves the requests that name no agent.
     pub(crate) fn new(
-        agents: Vec<(Profile, Arc<dyn Agent>)>,
+        agents: Vec<(Profile, Runner)>,
         default: AgentName,
     ) -> Result<Self, RegistryError> {
         let mut by_name = HashMap::new();
-        for (profile, agent) in agents {
-            add(&mut by_name, profile, agent)?;
+        for (profile, runner) in agents {
+            add(&mut by_name, profile, runner)?;
         }
         if !by_name.contains_key(&default) {
             return Err(RegistryError::Unknown(default));
@@ -76,9 +76,25 @@ impl Registry {
     pub(crate) fn register(
         &self,
         profile: Profile,
-        agent: Arc<dyn Agent>,
+        runner: Runner,
     ) -> Result<Arc<AgentRuntime>, RegistryError> {
-        self.change(|agents| add(&mut agents.by_name, profile, agent))
+        self.change(|agents| add(&mut agents.by_name, profile, runner))
+    }
+
+    /// Replaces the profile of an agent. The former runtime gets no further turns.
+    pub(crate) fn update(&self, profile: Profile) -> Result<Arc<AgentRuntime>, RegistryError> {
+        let (former, next) = self.change(|agents| {
+            let name = profile.name.clone();
+            let Some(former) = agents.by_name.get(&name) else {
+                return Err(RegistryError::Unknown(name));
+            };
+            let former = Arc::clone(former);
+            let next = Arc::new(former.with_profile(profile));
+            agents.by_name.insert(name, Arc::clone(&next));
+            Ok((former, next))
+        })?;
+        former.retire();
+        Ok(next)
     }
 
     /// Removes an agent. Its running turns continue; it gets no further ones.
@@ -134,7 +150,7 @@ impl Agents {
 fn add(
     agents: &mut HashMap<AgentName, Arc<AgentRuntime>>,
     profile: Profile,
-    agent: Arc<dyn Agent>,
+    runner: Runner,
 ) -> Result<Arc<AgentRuntime>, RegistryError> {
     let name = profile.name.clone();
     if !name.is_segment() {
@@ -143,7 +159,7 @@ fn add(
     if agents.contains_key(&name) {
         return Err(RegistryError::Twice(name));
     }
-    let runtime = Arc::new(AgentRuntime::new(profile, agent));
+    let runtime = Arc::new(AgentRuntime::new(profile, runner));
     agents.insert(name, Arc::clone(&runtime));
     Ok(runtime)
 }

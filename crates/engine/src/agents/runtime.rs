@@ -16,6 +16,10 @@ use crate::{
     budget::Reservation,
     metrics::AgentMetrics,
     store::Key,
+    workers::{
+        pool::{WorkerPlace, WorkerPool},
+        role::{RoleAgent, RoleSettings},
+    },
 };
 
 /// One agent and the limits that it runs under.
@@ -23,27 +27,54 @@ use crate::{
 pub(crate) struct AgentRuntime {
     pub(crate) profile: Arc<Profile>,
     pub(crate) agent: Arc<dyn Agent>,
-    /// Permits of turns that work.
-    running: Arc<Semaphore>,
-    /// Permits of turns that wait for their caller, in addition to those that work.
-    paused: Arc<Semaphore>,
+    places: Places,
     /// Wakes the dispatcher.
-    waker: Notify,
+    waker: Arc<Notify>,
     /// True once its dispatcher runs.
     is_dispatched: AtomicBool,
     /// Cancelled once the agent is removed from the registry.
     retired: CancellationToken,
-    pub(crate) metrics: AgentMetrics,
+    pub(crate) metrics: Arc<AgentMetrics>,
     /// Tasks whose stored data cannot be read. The dispatcher skips them.
-    quarantined: Mutex<HashSet<Key>>,
+    quarantined: Arc<Mutex<HashSet<Key>>>,
+}
+
+/// The places in which the turns of an agent run.
+#[derive(Debug, Clone)]
+enum Places {
+    /// This process.
+    Here {
+        /// Permits of turns that work.
+        running: Arc<Semaphore>,
+        /// Permits of turns that wait for their caller, in addition to those that work.
+        paused: Arc<Semaphore>,
+    },
+    /// Workers elsewhere.
+    Workers(Arc<WorkerPool>),
+}
+
+/// The runner of an agent's turns.
+#[derive(Debug)]
+pub(crate) enum Runner {
+    /// An agent in this process.
+    Agent(Arc<dyn Agent>),
+    /// Workers elsewhere.
+    Workers(RoleSettings),
 }
 
 /// Permission to run one turn, with the resources that the turn holds. Dropping it returns them.
 #[derive(Debug)]
 pub(crate) struct TurnPermit {
-    permit: Arc<PausablePermit>,
+    place: Place,
     /// The memory of the turn, once it is reserved.
     _memory: Option<Reservation>,
+}
+
+/// The place of one turn.
+#[derive(Debug)]
+enum Place {
+    Here(Arc<PausablePermit>),
+    Worker(WorkerPlace),
 }
 
 /// A concurrency permit that a turn exchanges for a cheaper one while it waits for its caller. Both
@@ -76,9 +107,20 @@ impl PausablePermit {
 }
 
 impl TurnPermit {
-    /// The concurrency permit, which the turn pauses and resumes.
-    pub(crate) fn pausable(&self) -> Arc<PausablePermit> {
-        Arc::clone(&self.permit)
+    /// The concurrency permit, which the turn pauses and resumes; `None` for a turn of a worker.
+    pub(crate) fn pausable(&self) -> Option<Arc<PausablePermit>> {
+        match &self.place {
+            Place::Here(permit) => Some(Arc::clone(permit)),
+            Place::Worker(_) => None,
+        }
+    }
+
+    /// The place of the worker that runs the turn; `None` if it runs here.
+    pub(crate) fn worker(&self) -> Option<&WorkerPlace> {
+        match &self.place {
+            Place::Here(_) => None,
+            Place::Worker(place) => Some(place),
+        }
     }
 
     /// Adds reserved memory.
@@ -87,46 +129,90 @@ impl TurnPermit {
     }
 }
 
+impl From<WorkerPlace> for TurnPermit {
+    fn from(place: WorkerPlace) -> Self {
+        Self { place: Place::Worker(place), _memory: None }
+    }
+}
+
 impl AgentRuntime {
-    pub(crate) fn new(profile: Profile, agent: Arc<dyn Agent>) -> Self {
-        let running = profile.concurrency.clamp(1, Semaphore::MAX_PERMITS);
-        let paused = profile.max_waiting.min(Semaphore::MAX_PERMITS);
+    pub(crate) fn new(profile: Profile, runner: Runner) -> Self {
+        let (agent, places, waker): (Arc<dyn Agent>, _, _) = match runner {
+            Runner::Agent(agent) => {
+                let running = Arc::new(Semaphore::new(running_permits(&profile)));
+                let paused = Arc::new(Semaphore::new(paused_permits(&profile)));
+                (agent, Places::Here { running, paused }, Arc::default())
+            }
+            Runner::Workers(settings) => {
+                let pool = Arc::new(WorkerPool::new(settings));
+                let waker = Arc::clone(pool.dispatcher());
+                (Arc::new(RoleAgent), Places::Workers(pool), waker)
+            }
+        };
         Self {
             profile: Arc::new(profile),
             agent,
-            running: Arc::new(Semaphore::new(running)),
-            paused: Arc::new(Semaphore::new(paused)),
-            waker: Notify::new(),
+            places,
+            waker,
             is_dispatched: AtomicBool::new(false),
             retired: CancellationToken::new(),
-            metrics: AgentMetrics::default(),
-            quarantined: Mutex::default(),
+            metrics: Arc::default(),
+            quarantined: Arc::default(),
         }
     }
 
-    /// Takes a permit for a turn, if one is free.
-    pub(crate) fn try_acquire(&self) -> Option<TurnPermit> {
-        Some(self.permit(Arc::clone(&self.running).try_acquire_owned().ok()?))
+    /// The same agent with another profile. Its limits in this process stay as they are.
+    pub(crate) fn with_profile(&self, profile: Profile) -> Self {
+        Self {
+            profile: Arc::new(profile),
+            agent: Arc::clone(&self.agent),
+            places: self.places.clone(),
+            waker: Arc::clone(&self.waker),
+            is_dispatched: AtomicBool::new(false),
+            retired: CancellationToken::new(),
+            metrics: Arc::clone(&self.metrics),
+            quarantined: Arc::clone(&self.quarantined),
+        }
     }
 
-    /// Takes a permit for a turn, as soon as one is free.
+    /// The workers of a role; `None` for an agent in this process.
+    pub(crate) fn pool(&self) -> Option<&Arc<WorkerPool>> {
+        match &self.places {
+            Places::Here { .. } => None,
+            Places::Workers(pool) => Some(pool),
+        }
+    }
+
+    /// Takes a permit for a turn, if one is free: of a worker with these labels, or in this process.
+    pub(crate) fn try_acquire(&self, labels: &[String]) -> Option<TurnPermit> {
+        match &self.places {
+            Places::Here { running, paused } => {
+                Some(permit(running, paused, Arc::clone(running).try_acquire_owned().ok()?))
+            }
+            Places::Workers(pool) => pool.try_take(labels).map(TurnPermit::from),
+        }
+    }
+
+    /// Takes a permit for a turn in this process, as soon as one is free. Pending for ever for a role.
     pub(crate) async fn acquire(&self) -> TurnPermit {
-        let held = Arc::clone(&self.running).acquire_owned().await;
-        self.permit(held.expect("the semaphore is never closed"))
-    }
-
-    fn permit(&self, held: OwnedSemaphorePermit) -> TurnPermit {
-        let (running, paused) = (Arc::clone(&self.running), Arc::clone(&self.paused));
-        let permit = Arc::new(PausablePermit { running, paused, held: Mutex::new(held) });
-        TurnPermit { permit, _memory: None }
+        match &self.places {
+            Places::Here { running, paused } => {
+                let held = Arc::clone(running).acquire_owned().await;
+                permit(running, paused, held.expect("the semaphore is never closed"))
+            }
+            Places::Workers(_) => std::future::pending().await,
+        }
     }
 
     /// The number of turns in memory: those that work and those that wait for their caller.
     pub(crate) fn turns(&self) -> usize {
-        let running = self.profile.concurrency.clamp(1, Semaphore::MAX_PERMITS);
-        let paused = self.profile.max_waiting.min(Semaphore::MAX_PERMITS);
-        let working = running.saturating_sub(self.running.available_permits());
-        working + paused.saturating_sub(self.paused.available_permits())
+        match &self.places {
+            Places::Here { running, paused } => {
+                let all = running_permits(&self.profile) + paused_permits(&self.profile);
+                all.saturating_sub(running.available_permits() + paused.available_permits())
+            }
+            Places::Workers(pool) => pool.turns(),
+        }
     }
 
     /// Makes the dispatcher skip a task until the next start, so that one unreadable task does not
@@ -146,7 +232,10 @@ impl AgentRuntime {
 
     /// Wakes the dispatcher, because the store may have a due task.
     pub(crate) fn wake(&self) {
-        self.waker.notify_one();
+        match &self.places {
+            Places::Here { .. } => self.waker.notify_one(),
+            Places::Workers(pool) => pool.wake(),
+        }
     }
 
     /// True for the first caller, who starts the dispatcher.
@@ -168,4 +257,22 @@ impl AgentRuntime {
     pub(crate) async fn woken(&self) {
         self.waker.notified().await;
     }
+}
+
+fn permit(
+    running: &Arc<Semaphore>,
+    paused: &Arc<Semaphore>,
+    held: OwnedSemaphorePermit,
+) -> TurnPermit {
+    let (running, paused) = (Arc::clone(running), Arc::clone(paused));
+    let permit = Arc::new(PausablePermit { running, paused, held: Mutex::new(held) });
+    TurnPermit { place: Place::Here(permit), _memory: None }
+}
+
+fn running_permits(profile: &Profile) -> usize {
+    profile.concurrency.clamp(1, Semaphore::MAX_PERMITS)
+}
+
+fn paused_permits(profile: &Profile) -> usize {
+    profile.max_waiting.min(Semaphore::MAX_PERMITS)
 }

@@ -53,14 +53,17 @@ pub enum Command {
     Write(Chunk),
     /// Answer directly.
     Reply(Arc<Message>),
-    /// Fail the task because its caller did not answer. No effect unless the task still waits for
-    /// its caller since `since`, without a turn.
+    /// Fail the task because its caller did not answer, or because no turn began. No effect unless the
+    /// task still waits since `since`, without a turn.
     Expire {
-        /// The time of the status with the question.
+        /// The time of the status with the question, or of the message.
         since: Timestamp,
         /// The last message of the task.
         message: Arc<Message>,
     },
+    /// Return the turn to the queue without an event, because its worker stops. The attempt does not
+    /// count. No effect without a claim.
+    Return,
     /// Release the claim without an event. The epoch grows, so that the former holder can no longer
     /// write.
     Release,

@@ -18,6 +18,15 @@ pub struct TaskVersion {
     pub epoch: Epoch,
 }
 
+/// The claim that the writes of a turn are made under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TurnClaim {
+    /// The member that holds the turn.
+    pub holder: MemberId,
+    /// The epoch of the claim.
+    pub epoch: Epoch,
+}
+
 /// Run state of a task: its unread messages, its current turn and the claim on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Run {

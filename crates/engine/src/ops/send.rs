@@ -1,10 +1,9 @@
 //! SendMessage and SendStreamingMessage: find or create the task, detect repeated sends, begin the turn.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use herald_protocol::{
-    AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Seq, Task, TaskId,
-    TaskState,
+    Content, ContextId, Error, ErrorKind, Message, Operation, Part, Seq, Task, TaskId, TaskState,
     request::{Cursor, SendMessage},
 };
 
@@ -20,6 +19,7 @@ use crate::{
     ops::{
         push,
         reply::{Sent, TaskJson},
+        routing::{check_available, chosen_route},
         subscribe::check_cursor,
     },
     read::{
@@ -27,9 +27,10 @@ use crate::{
         view::shown,
     },
     rules::{Command, Record, named_question},
-    store::{Key, ListQuery, Original, Owner, Scope},
+    store::{Demands, Key, ListQuery, Original, Owner, Scope},
     trace,
     turns::{claim::turn_size, failure, supervisor::Supervisor},
+    workers::{demands, pool::WorkerPlace},
 };
 
 /// A value that is dropped once a message is stored or refused.
@@ -143,7 +144,7 @@ pub(crate) async fn accept(
     if core.is_draining() {
         return Err(shutting_down());
     }
-    let route = &*chosen_route(core, route, &send)?;
+    let route = &*chosen_route(core, caller, route, &send)?;
     let named = match send.message.task_id.as_ref().or(send.own_task.as_ref()) {
         Some(id) => Some(core.locate(caller, id.clone()).await?),
         None => None,
@@ -187,6 +188,7 @@ pub(crate) async fn accept(
         }
         None => None,
     };
+    check_available(core, &runtime)?;
     let content = dedup.as_ref().map(|dedup| dedup.content);
     let is_new = existing.is_none();
     let record = existing.unwrap_or_else(|| fresh(core, &runtime, &send));
@@ -204,6 +206,11 @@ pub(crate) async fn accept(
         Some(holder) if core.is_dead(holder).await.map_err(refuse)? => Some(holder),
         Some(_) | None => None,
     };
+    let demands = if is_new {
+        demands::of(&runtime, &message, send.metadata.as_ref())?
+    } else {
+        Demands::default()
+    };
     let question = if is_new { None } else { named_question(&message) };
     let mut commands = vec![Command::Receive {
         message: message.into(),
@@ -216,19 +223,23 @@ pub(crate) async fn accept(
     // The end of a running turn begins the next turn of its task. The turns of a serial agent begin
     // in the order of the dispatcher.
     let idle = is_new || record.is_free(dead);
-    let permit = if idle && !runtime.profile.serial { runtime.try_acquire() } else { None };
+    let starts = idle && !runtime.profile.serial;
+    let permit = if starts { runtime.try_acquire(&demands.labels) } else { None };
     // If there is no free memory, the message waits in the store.
     let permit = permit.and_then(|permit| {
         let reservation = core.turns.try_reserve(turn_size(bytes))?;
         Some(permit.with_memory(reservation))
     });
-    if permit.is_some() {
-        commands.push(Command::Begin(me));
+    if let Some(permit) = &permit {
+        let holder = permit.worker().map_or(me, WorkerPlace::member);
+        commands.push(Command::Begin(holder));
     }
     let keep_first = operation.is_streaming();
     // Moved into the write, because a second handle would force a copy of the task.
     let fresh = is_new.then_some(record);
-    let write = Write { commands, dedup, webhook, cause, fresh, keep_first, ..Write::default() };
+    let demands = (demands != Demands::default()).then(|| Box::new(demands));
+    let write =
+        Write { commands, dedup, webhook, cause, demands, fresh, keep_first, ..Write::default() };
     let supervisor = Supervisor::new(core);
     let (started, wait) = (Arc::clone(&cached), core.settings.commit_wait);
     let written = core
@@ -255,26 +266,6 @@ pub(crate) async fn accept(
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// The route of the agent that a send names; without one, the route of the call.
-fn chosen_route<'a>(
-    core: &Core,
-    route: &'a AgentRoute,
-    send: &SendMessage,
-) -> Result<Cow<'a, AgentRoute>, Error> {
-    let Some(agent) = &send.agent else { return Ok(Cow::Borrowed(route)) };
-    let agents = core.registry.snapshot();
-    if !route.includes(agent) || !agents.contains(agent) {
-        let mut known: Vec<_> =
-            agents.iter().map(|it| &it.profile.name).filter(|name| route.includes(name)).collect();
-        known.sort_unstable();
-        let known: Vec<_> = known.into_iter().map(AgentName::as_str).collect();
-        return Err(Error::field("handler", format!("must be one of: {}", known.join(", "))));
-    }
-    let chosen = AgentRoute { agent: Some(agent.clone()), ..route.clone() };
-    core.check_extensions(&chosen)?;
-    Ok(Cow::Owned(chosen))
 }
 
 /// The task that a message continues, with its owner: the one that it names or, if its dialect infers

@@ -23,6 +23,8 @@ pub enum Change {
     Keys,
     /// Webhooks are ready.
     Webhooks,
+    /// A worker or a remote agent was registered or removed.
+    Registrations,
     /// Anything may have changed.
     All,
 }

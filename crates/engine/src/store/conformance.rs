@@ -12,6 +12,7 @@ mod log;
 mod members;
 mod owners;
 mod read;
+mod registrations;
 mod shared;
 mod sweep;
 mod turns;
@@ -126,6 +127,7 @@ where
             a_serial_conversation_has_one_turn,
             an_agent_that_is_not_serial_has_several_turns_per_conversation,
             a_paused_task_is_found_after_its_timeout,
+            a_queued_task_is_found_after_its_deadline,
         },
         members::{
             only_members_can_write,
@@ -162,6 +164,15 @@ where
             a_key_is_revoked_once,
             the_last_use_of_a_key_is_recorded,
             all_members_are_notified_of_changed_keys,
+        },
+        registrations::{
+            a_registration_is_found_as_it_was_stored,
+            a_living_registration_is_replaced_by_its_owner_only,
+            signs_of_life_are_recorded,
+            unseen_workers_are_removed_and_remote_agents_stay,
+            registrations_are_listed_in_pages,
+            a_changed_card_is_recorded,
+            all_members_are_notified_of_registrations,
         },
         audit::{
             audit_records_are_read_as_they_were_written,
@@ -262,12 +273,14 @@ fn create(key: Key, now: i64) -> Append {
         expect: TaskVersion::default(),
         fence: None,
         writer: LIVING,
+        node: None,
         header,
         events,
         snapshot: None,
         dedup: None,
         webhook: None,
         cause: Actor::Caller.into(),
+        demands: None,
     }
 }
 
@@ -286,12 +299,14 @@ fn finish(key: Key, now: i64) -> Append {
         expect: TaskVersion::new(1, 0),
         fence: None,
         writer: LIVING,
+        node: None,
         header,
         events,
         snapshot,
         dedup: None,
         webhook: None,
         cause: Actor::Agent.into(),
+        demands: None,
     }
 }
 

@@ -18,11 +18,12 @@ use super::{
     AuditRetention, Changes, Conversation, Due, DueQuery, FeedPage, FeedQuery, HeartbeatReply,
     HistoryQuery, Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind,
     Original, Owner, OwnerQuery, Position, Retention, Scope, Store, StoreError, StoreStatus,
-    Stored, TaskVersion, Usage, sqlite::Sqlite,
+    Stored, TaskVersion, Usage, WorkerMember, sqlite::Sqlite,
 };
 use super::{
-    ClaimedWebhook, DeliveryAttempt, NewWebhook, Webhook, WebhookClaim, WebhookId, WebhookPage,
-    WebhookProgress, WebhookQuery, WebhookState, WebhookStore,
+    ClaimedWebhook, DeliveryAttempt, NewRegistration, NewWebhook, Registration, RegistrationName,
+    RegistrationStore, Webhook, WebhookClaim, WebhookId, WebhookPage, WebhookProgress,
+    WebhookQuery, WebhookState, WebhookStore,
 };
 
 type FailingAppends = (fn(&Append) -> bool, usize);
@@ -240,6 +241,15 @@ impl Store for Flaky {
         self.store.paused(agent, before, limit).await
     }
 
+    async fn queued(
+        &self,
+        agent: &AgentName,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Key, Timestamp)>, StoreError> {
+        self.store.queued(agent, before, limit).await
+    }
+
     async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
         self.store.sweep(retention, limit).await
     }
@@ -247,6 +257,36 @@ impl Store for Flaky {
     async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError> {
         self.check_write()?;
         self.store.join(id, kind, name).await
+    }
+
+    async fn join_worker(
+        &self,
+        id: MemberId,
+        worker: &WorkerMember,
+    ) -> Result<Vec<MemberId>, StoreError> {
+        self.check_write()?;
+        self.store.join_worker(id, worker).await
+    }
+
+    async fn find_worker(&self, id: MemberId) -> Result<Option<WorkerMember>, StoreError> {
+        self.store.find_worker(id).await
+    }
+
+    async fn is_member(&self, id: MemberId) -> Result<bool, StoreError> {
+        self.store.is_member(id).await
+    }
+
+    async fn count_heartbeat(&self, me: MemberId) -> Result<(), StoreError> {
+        self.store.count_heartbeat(me).await
+    }
+
+    async fn held(
+        &self,
+        agent: &AgentName,
+        holder: MemberId,
+        limit: usize,
+    ) -> Result<Vec<Due>, StoreError> {
+        self.store.held(agent, holder, limit).await
     }
 
     async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError> {
@@ -442,5 +482,63 @@ impl WebhookStore for Flaky {
 
     async fn count_webhooks(&self, limit: usize) -> Result<Vec<(WebhookState, u64)>, StoreError> {
         self.store.count_webhooks(limit).await
+    }
+}
+
+#[async_trait]
+impl RegistrationStore for Flaky {
+    async fn put_registration(
+        &self,
+        new: NewRegistration,
+    ) -> Result<Option<Registration>, StoreError> {
+        self.check_write()?;
+        self.store.put_registration(new).await
+    }
+
+    async fn remove_registration(
+        &self,
+        name: &str,
+        audit: AuditEntry,
+    ) -> Result<Option<Registration>, StoreError> {
+        self.check_write()?;
+        self.store.remove_registration(name, audit).await
+    }
+
+    async fn record_seen(
+        &self,
+        seen: Vec<(RegistrationName, Timestamp)>,
+    ) -> Result<(), StoreError> {
+        self.check_write()?;
+        self.store.record_seen(seen).await
+    }
+
+    async fn record_card_change(
+        &self,
+        name: &str,
+        changed_to: Option<String>,
+    ) -> Result<bool, StoreError> {
+        self.check_write()?;
+        self.store.record_card_change(name, changed_to).await
+    }
+
+    async fn find_registration(&self, name: &str) -> Result<Option<Registration>, StoreError> {
+        self.store.find_registration(name).await
+    }
+
+    async fn registrations(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Registration>, StoreError> {
+        self.store.registrations(after, limit).await
+    }
+
+    async fn remove_unseen(
+        &self,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<RegistrationName>, StoreError> {
+        self.check_write()?;
+        self.store.remove_unseen(before, limit).await
     }
 }

@@ -15,6 +15,7 @@ mod files;
 mod growth;
 mod inspect;
 mod job;
+mod label_sets;
 mod list;
 mod locks;
 mod members;
@@ -23,6 +24,7 @@ mod open;
 mod owners;
 mod prepared;
 mod reader;
+mod registrations;
 mod rows;
 mod serial_queue;
 mod statements;
@@ -54,7 +56,7 @@ use super::{
     AuditRetention, Changes, Conversation, Due, DueQuery, FeedPage, FeedQuery, HeartbeatReply,
     HistoryQuery, Key, ListQuery, Listing, Loaded, LogEntry, LogPage, MemberId, MemberKind,
     Original, Owner, OwnerQuery, Retention, Scope, Store, StoreError, StoreStatus, Stored,
-    TaskVersion, Usage, change::ChangeBus,
+    TaskVersion, Usage, WorkerMember, change::ChangeBus,
 };
 
 pub use error::OpenError;
@@ -65,7 +67,7 @@ use audit::{AppendAudit, SweepAudit};
 use checkpoint::Checkpoints;
 use job::{Job, Queued, Work};
 use locks::Unlock;
-use members::{Heartbeats, Join, Leave, MarkDead, SetServedAgents};
+use members::{Heartbeats, Join, JoinWorker, Leave, MarkDead, SetServedAgents};
 use open::Opened;
 use reader::Readers;
 use rows::Fault;
@@ -325,6 +327,16 @@ impl Store for Sqlite {
         self.read_long(move |conn| reader::paused(conn, &agent, before, limit)).await
     }
 
+    async fn queued(
+        &self,
+        agent: &AgentName,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Key, Timestamp)>, StoreError> {
+        let agent = agent.clone();
+        self.read_long(move |conn| reader::queued(conn, &agent, before, limit)).await
+    }
+
     async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
         let chosen = self.read_long(move |conn| sweep::choose(conn, &retention, limit)).await?;
         let mut removed = 0;
@@ -339,6 +351,44 @@ impl Store for Sqlite {
         self.heartbeats.start(id);
         let name = name.to_owned();
         self.write(Join { id, kind, name }).await
+    }
+
+    async fn join_worker(
+        &self,
+        id: MemberId,
+        worker: &WorkerMember,
+    ) -> Result<Vec<MemberId>, StoreError> {
+        self.heartbeats.start(id);
+        let former = self.write(JoinWorker { id, worker: worker.clone() }).await?;
+        for member in &former {
+            self.heartbeats.stop(*member);
+        }
+        Ok(former)
+    }
+
+    async fn find_worker(&self, id: MemberId) -> Result<Option<WorkerMember>, StoreError> {
+        self.readers.with(|conn| members::find_worker(conn, id))
+    }
+
+    async fn is_member(&self, id: MemberId) -> Result<bool, StoreError> {
+        self.readers.with(|conn| members::is_living(conn, &id.blob()))
+    }
+
+    async fn count_heartbeat(&self, me: MemberId) -> Result<(), StoreError> {
+        if !self.heartbeats.count(me) {
+            return Err(StoreError::NotMember);
+        }
+        // A counter may be left of a join that failed.
+        if self.is_member(me).await? { Ok(()) } else { Err(StoreError::NotMember) }
+    }
+
+    async fn held(
+        &self,
+        agent: &AgentName,
+        holder: MemberId,
+        limit: usize,
+    ) -> Result<Vec<Due>, StoreError> {
+        self.readers.with(|conn| due::held(conn, agent, holder, limit))
     }
 
     async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError> {

@@ -48,7 +48,11 @@ pub(crate) async fn claim(
     if record.run.epoch != due.epoch {
         return Ok(ClaimOutcome::Lost);
     }
-    let me = core.member().await.map_err(refuse)?;
+    let worker = permit.worker().map(|place| (place.member(), Arc::clone(place.pool())));
+    let me = match &worker {
+        Some((worker, _)) => *worker,
+        None => core.member().await.map_err(refuse)?,
+    };
     let command = recovery::command(&record, due.holder, &runtime.profile, me);
     let (task, agent) = (&cached.key.task, &runtime.profile.name);
     if let Command::Report(..) = &command {
@@ -71,7 +75,9 @@ pub(crate) async fn claim(
     // write, which was decided for the turn before.
     let fence = Some(due.epoch);
     drop(record);
-    let write = Write { fence, commands: vec![command], ..Write::default() };
+    // A claim for a worker is written as that worker, so that the store refuses it for a dead one.
+    let holder = if runs { worker.as_ref().map(|(worker, _)| *worker) } else { None };
+    let write = Write { fence, holder, commands: vec![command], ..Write::default() };
     let (supervisor, notifier) = (Supervisor::new(core), Arc::clone(core));
     let (turn_runtime, started) = (Arc::clone(runtime), Arc::clone(&cached));
     let written = core
@@ -97,7 +103,13 @@ pub(crate) async fn claim(
         Err(CommitError::Fenced | CommitError::Locked | CommitError::Duplicate(_)) => {
             Ok(ClaimOutcome::Lost)
         }
-        Err(error @ CommitError::NotMember) => Err(error.into()),
+        Err(error @ CommitError::NotMember) => match worker {
+            Some((worker, pool)) if runs => {
+                pool.remove(worker);
+                Ok(ClaimOutcome::Lost)
+            }
+            Some(_) | None => Err(error.into()),
+        },
         Err(CommitError::Error(error)) => Err(error),
     }
 }

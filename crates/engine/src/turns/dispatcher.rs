@@ -11,6 +11,7 @@ use crate::{
     fault::refuse,
     store::{Due, DueQuery, Owner, StoreError},
     turns::claim::{ClaimOutcome, claim},
+    workers::pool::WorkerPool,
 };
 
 /// The pause of a dispatcher after an error of the store.
@@ -55,17 +56,44 @@ impl Dispatcher {
         let mut last = None;
         loop {
             self.runtime.woken().await;
-            loop {
-                let permit = self.runtime.acquire().await;
-                match self.claim_next(permit, &mut last).await {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(_) => {
-                        // The store has logged its error: try again later.
-                        sleep(RETRY).await;
-                        self.runtime.wake();
-                        break;
-                    }
+            let claimed = match self.runtime.pool() {
+                Some(pool) => self.claim_for_workers(pool, &mut last).await,
+                None => self.claim_here(&mut last).await,
+            };
+            if claimed.is_err() {
+                // The store has logged its error: try again later.
+                sleep(RETRY).await;
+                self.runtime.wake();
+            }
+        }
+    }
+
+    /// Claims tasks for this process until none is due.
+    async fn claim_here(&self, last: &mut Option<Owner>) -> Result<(), Error> {
+        loop {
+            let permit = self.runtime.acquire().await;
+            if !self.claim_next(permit, last).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Claims tasks for the workers that poll now, until none is due for any of them or they have no free
+    /// place. A poll with a free place wakes the dispatcher again.
+    async fn claim_for_workers(
+        &self,
+        pool: &Arc<WorkerPool>,
+        last: &mut Option<Owner>,
+    ) -> Result<(), Error> {
+        loop {
+            let (wakes, classes) = pool.ready();
+            if classes.is_empty() {
+                return Ok(());
+            }
+            for class in classes {
+                let Some(place) = pool.take(&class) else { continue };
+                if !self.claim_next(place.into(), last).await? {
+                    pool.exhaust(&class, wakes);
                 }
             }
         }
@@ -83,7 +111,9 @@ impl Dispatcher {
         let choices = if runtime.profile.serial { 1 } else { self.core.membership.nodes() };
         let except = runtime.quarantined();
         let any = DueQuery::new(&runtime.profile.name, choices);
-        let query = DueQuery { after: last.as_ref(), except: &except, ..any };
+        let labels = permit.worker().map(|place| Arc::clone(&place.labels));
+        let labels = labels.as_deref();
+        let query = DueQuery { after: last.as_ref(), except: &except, labels, ..any };
         let mut due = self.due(query).await.map_err(refuse)?;
         let Some(most) = due.len().checked_sub(1) else { return Ok(false) };
         let due = due.swap_remove(if most == 0 { 0 } else { random_below(most + 1) });

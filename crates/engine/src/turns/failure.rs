@@ -16,6 +16,8 @@ pub(crate) const TIMED_OUT: &str = "TIMED_OUT";
 pub(crate) const IDLE: &str = "IDLE";
 pub(crate) const UNANSWERED: &str = "UNANSWERED";
 pub(crate) const AGENT_GONE: &str = "AGENT_GONE";
+pub(crate) const NOT_STARTED: &str = "NOT_STARTED";
+pub(crate) const FAILED_BY_OPERATOR: &str = "FAILED_BY_OPERATOR";
 
 /// The command that fails a task, with the reason in the metadata of its last message.
 pub(crate) fn fail(reason: &str, text: &str) -> Command {
@@ -45,6 +47,13 @@ pub(crate) fn reason_of(task: &Task) -> Option<String> {
 /// The command that fails a task that has waited for its caller since then.
 pub(crate) fn expire(since: Timestamp) -> Command {
     Command::Expire { since, message: message(UNANSWERED, "nobody answered in time") }
+}
+
+/// The command that fails a task that has waited for its turn since then.
+pub(crate) fn expire_queued(since: Timestamp) -> Command {
+    let text =
+        "no turn began within the deadline: every worker of the agent is busy, or there is none";
+    Command::Expire { since, message: message(NOT_STARTED, text) }
 }
 
 fn ended(state: TaskState, reason: &str, text: &str) -> Command {

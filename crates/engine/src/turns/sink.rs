@@ -3,21 +3,26 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use herald_protocol::{Error, ErrorKind, Message};
+use herald_protocol::{Error, ErrorKind, Message, Seq};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
     agents::{error::AgentError, runtime::PausablePermit},
     cache::CachedTask,
-    commit::CommitError,
+    commit::{CommitError, Written},
     core::Core,
-    fault::is_transient,
-    rules::Command,
+    fault::{is_transient, refuse},
+    rules::{Command, Record},
+    store::{Actor, Cause},
     turns::{
         state::TurnState,
         turn::{Sink, Stop},
     },
+    workers::proxy::{NumberedSink, NumberedWrite, turn_over},
 };
+
+/// The events that are read at once in the search for a worker's last write.
+const LOG_PAGE: usize = 100;
 
 /// The engine's side of one turn in this process. Every write passes through it, under the turn's
 /// epoch.
@@ -26,7 +31,8 @@ pub(crate) struct LocalSink {
     core: Arc<Core>,
     pub(crate) cached: Arc<CachedTask>,
     pub(crate) state: TurnState,
-    permit: Arc<PausablePermit>,
+    /// The permit that a pause exchanges, if the turn runs in this process.
+    permit: Option<Arc<PausablePermit>>,
     /// The longest pause for one question.
     pause_timeout: Option<Duration>,
 }
@@ -37,14 +43,8 @@ struct Paused<'a>(&'a LocalSink);
 #[async_trait]
 impl Sink for LocalSink {
     async fn write(&self, commands: Vec<Command>) -> Result<(), Stop> {
-        let Some(commands) = self.state.admit(commands) else {
-            return Err(Stop::Refused("an agent cannot give this command".to_owned()));
-        };
-        let written = self.core.persist(&self.cached, self.state.claim, commands).await;
-        self.state.touch();
-        let written = written.map_err(|error| self.refused(error))?;
-        self.state.wrote(&written.record);
-        Ok(())
+        let written = self.commit(commands, Actor::Agent.into()).await;
+        written.map(|_| ()).map_err(|error| self.refused(error))
     }
 
     async fn fail(&self, error: &AgentError) -> Result<(), Stop> {
@@ -71,12 +71,8 @@ impl Sink for LocalSink {
     }
 
     async fn take_answer(&self) -> Result<Arc<Message>, Stop> {
-        let take = vec![Command::Take(self.state.last_question())];
-        let taken = self.core.persist(&self.cached, self.state.claim, take).await;
-        let seq = taken.map_err(|error| self.refused(error))?.record.run.turn;
-        let read = || self.core.message_at(&self.cached.key, seq);
-        let received = self.core.retry_while_unavailable(read, is_transient).await;
-        received.map(|received| received.message).map_err(|error| self.stop(error))
+        let taken = self.take(Actor::Agent.into()).await.map_err(|error| self.refused(error))?;
+        self.message_of(&taken).await.map_err(|error| self.stop(error))
     }
 
     async fn leaving(&self) {
@@ -89,9 +85,56 @@ impl Sink for LocalSink {
     }
 }
 
+#[async_trait]
+impl NumberedSink for LocalSink {
+    async fn write_numbered(
+        &self,
+        commands: Vec<Command>,
+        cause: Cause,
+    ) -> Result<NumberedWrite, Error> {
+        let written = self.commit(commands, cause).await;
+        let record = written.map_err(|error| self.worker_error(error))?.record;
+        Ok(NumberedWrite::of(&record))
+    }
+
+    fn has_answer(&self) -> bool {
+        self.cached.is_answered(self.state.last_question())
+    }
+
+    async fn take_numbered(&self, cause: Cause) -> Result<(Arc<Message>, Seq), Error> {
+        let taken = self.take(cause).await.map_err(|error| self.worker_error(error))?;
+        Ok((self.message_of(&taken).await?, taken.head))
+    }
+
+    async fn current_message(&self) -> Result<(Arc<Message>, Seq), Error> {
+        let record = self.core.record_with_retries(&self.cached).await?;
+        let record = record.ok_or_else(Error::task_not_found)?;
+        Ok((self.message_of(&record).await?, record.head))
+    }
+
+    async fn last_number(&self, mut after: Seq) -> Result<u64, Error> {
+        let mut last = 0;
+        loop {
+            let page = self.core.store.read_log(&self.cached.key, after, LOG_PAGE).await;
+            let page = page.map_err(refuse)?;
+            let Some(end) = page.last() else { return Ok(last) };
+            after = end.entry.seq;
+            for cause in page.into_iter().filter_map(|entry| entry.cause) {
+                if let Actor::Worker { session, number } = cause.actor
+                    && session == self.state.claim.holder
+                {
+                    last = last.max(number);
+                }
+            }
+        }
+    }
+}
+
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
-        self.0.permit.resume();
+        if let Some(permit) = &self.0.permit {
+            permit.resume();
+        }
         self.0.state.resume();
     }
 }
@@ -102,16 +145,66 @@ impl LocalSink {
         core: Arc<Core>,
         cached: Arc<CachedTask>,
         state: TurnState,
-        permit: Arc<PausablePermit>,
+        permit: Option<Arc<PausablePermit>>,
         pause_timeout: Option<Duration>,
     ) -> Self {
         Self { core, cached, state, permit, pause_timeout }
     }
 
     fn pause(&self) -> Paused<'_> {
-        self.permit.pause();
+        if let Some(permit) = &self.permit {
+            permit.pause();
+        }
         self.state.pause();
         Paused(self)
+    }
+
+    /// Commits commands of the agent.
+    async fn commit(&self, commands: Vec<Command>, cause: Cause) -> Result<Written, CommitError> {
+        let Some(commands) = self.state.admit(commands) else {
+            let text = "an agent cannot give this command";
+            return Err(Error::new(ErrorKind::InvalidAgentResponse, text).into());
+        };
+        let claim = self.state.claim;
+        let written = self.core.persist(&self.cached, claim, commands, cause).await;
+        self.state.touch();
+        let written = written?;
+        self.state.wrote(&written.record);
+        Ok(written)
+    }
+
+    /// Continues the turn with the caller's answer.
+    async fn take(&self, cause: Cause) -> Result<Record, CommitError> {
+        let take = vec![Command::Take(self.state.last_question())];
+        let taken = self.core.persist(&self.cached, self.state.claim, take, cause).await;
+        taken.map(|taken| taken.record)
+    }
+
+    /// The message that the turn answers.
+    async fn message_of(&self, record: &Record) -> Result<Arc<Message>, Error> {
+        let read = || self.core.message_at(&self.cached.key, record.run.turn);
+        let received = self.core.retry_while_unavailable(read, is_transient).await;
+        received.map(|received| received.message)
+    }
+
+    /// The error of a worker whose write was not made.
+    fn worker_error(&self, error: CommitError) -> Error {
+        let error = match error {
+            CommitError::Fenced
+            | CommitError::NotMember
+            | CommitError::Locked
+            | CommitError::Duplicate(_) => return turn_over(),
+            CommitError::Error(error) => error,
+        };
+        match error.kind {
+            ErrorKind::UnsupportedOperation | ErrorKind::TaskNotFound => turn_over(),
+            ErrorKind::InvalidAgentResponse => {
+                self.state.violated_protocol();
+                Error { kind: ErrorKind::WriteRefused, ..error }
+            }
+            ErrorKind::LimitExceeded => Error { kind: ErrorKind::WriteRefused, ..error },
+            _ => error,
+        }
     }
 
     fn refused(&self, error: CommitError) -> Stop {

@@ -13,8 +13,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     agents::error::AgentError,
-    commit::TurnClaim,
     rules::{Command, Record},
+    store::TurnClaim,
     turns::failure,
 };
 
@@ -75,6 +75,7 @@ impl TurnState {
             | Command::Retry { .. }
             | Command::Take(_)
             | Command::Expire { .. }
+            | Command::Return
             | Command::Release => None,
         });
         admitted.collect()
@@ -85,6 +86,11 @@ impl TurnState {
         if record.state().is_interrupted() {
             self.last_question.store(record.head, Ordering::Relaxed);
         }
+    }
+
+    /// Notes the last question of a turn that began before a restart.
+    pub(crate) fn restore_question(&self, question: Seq) {
+        self.last_question.store(question, Ordering::Relaxed);
     }
 
     /// Notes that the rules refused a write as invalid.

@@ -2,23 +2,24 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use herald_protocol::{Error, ErrorKind, Task, TaskState};
+use herald_protocol::{Error, ErrorKind, Seq, Task, TaskState};
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::{
     agents::{
         error::AgentError,
-        profile::Recovery,
+        profile::{Agent, Recovery},
         runtime::{AgentRuntime, TurnPermit},
     },
     cache::{CachedTask, Stopper},
-    commit::{TurnClaim, Write},
+    commit::Write,
     core::Core,
     fault::is_transient,
     idempotency::TurnId,
     observer::TaskStep,
     rules::{Command, Received, Record},
+    store::{Actor, Entry, Kind, TurnClaim},
     turns::{
         caught::{Panic, caught, text_of},
         conversation_lock::ConversationLock,
@@ -26,9 +27,13 @@ use crate::{
         history,
         sink::{LocalSink, until},
         state::TurnState,
-        turn::{Assignment, Sink, Turn},
+        turn::{Assignment, Sink, StopReason, Turn},
     },
+    workers::proxy::{NumberedWrite, WorkerTurn},
 };
+
+/// The events that are read at once in the search for a question.
+const LOG_PAGE: usize = 100;
 
 /// The result of running an agent for one turn.
 enum Outcome {
@@ -38,6 +43,8 @@ enum Outcome {
     Panicked(String),
     /// The agent did not stop within its grace period.
     Abandoned,
+    /// The worker gave the turn back.
+    HandedBack,
 }
 
 /// The supervisor of the turns of one engine.
@@ -63,7 +70,7 @@ impl Supervisor {
     ) {
         let (supervisor, runtime) = (self.clone(), Arc::clone(runtime));
         let stopper = Stopper::default();
-        cached.started(stopper.clone(), record.run.epoch);
+        cached.started(stopper.clone(), claim_of(&record));
         // Boxed, because the future of a turn is large and spawning moves it several times.
         self.core.work.spawn(Box::pin(async move {
             let mut next = Some((record, received));
@@ -88,16 +95,20 @@ impl Supervisor {
         received: Option<Received>,
     ) -> Option<(Record, Option<Received>)> {
         let core = &self.core;
-        let holder = record.run.holder.expect("a turn runs under a claim");
-        let claim = TurnClaim { holder, epoch: record.run.epoch };
-        cached.started(stopper.clone(), claim.epoch);
+        let claim = claim_of(&record);
+        let is_attached = permit.worker().is_some_and(|place| place.is_attached);
+        cached.started(stopper.clone(), claim);
         let prepared = async {
             let earlier = history::earlier(core, &cached.key, runtime, &record, &stopper.token);
             let (earlier, memory) = earlier.await?;
-            let assigned = self.assignment(cached, runtime, &record, received, earlier).await?;
-            Ok::<_, Error>((assigned, memory, self.core.record_with_retries(cached).await?))
+            let begun = record.run.attempt > 1 || is_attached;
+            let assigned = self.assignment(cached, runtime, &record, received, earlier, begun);
+            let assigned = assigned.await?;
+            let question = if is_attached { self.last_question(cached, &record).await? } else { 0 };
+            let now = self.core.record_with_retries(cached).await?;
+            Ok::<_, Error>((assigned, memory, now, question))
         };
-        let ((mut assignment, spent), _memory, now) = match prepared.await {
+        let ((mut assignment, spent), _memory, now, question) = match prepared.await {
             Ok(prepared) => prepared,
             // The claim ends with this process, and the next start claims the turn again.
             Err(error) if error.kind == ErrorKind::Unavailable => return None,
@@ -111,6 +122,7 @@ impl Supervisor {
         };
         let closes_task = !record.hidden && runtime.agent.answers_directly(&assignment.message);
         let state = TurnState::new(claim, closes_task);
+        state.restore_question(question);
         let sink = LocalSink::new(
             Arc::clone(core),
             Arc::clone(cached),
@@ -120,18 +132,35 @@ impl Supervisor {
         );
         let sink = Arc::new(sink);
         // A cancel that came before the stopper was registered has already closed the task.
-        if now.is_none_or(|record| record.is_closed()) {
+        let written = now.as_ref().filter(|now| !now.is_closed()).map(NumberedWrite::of);
+        if written.is_none() {
             stopper.token.cancel();
         }
         let shared: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
         let parent = assignment.trace.take();
         assignment.trace = core.span_below(parent.as_ref());
         let span = core.turn_span(&cached.key, &record, parent.as_ref(), assignment.trace.as_ref());
+        let proxy = permit.worker().map(|place| {
+            let proxy = WorkerTurn::new(
+                assignment.clone(),
+                claim,
+                Arc::<LocalSink>::clone(&sink),
+                (Arc::clone(&stopper.metadata), Arc::clone(&stopper.reason)),
+                written.unwrap_or(NumberedWrite::of(&record)),
+                is_attached,
+            );
+            let proxy = Arc::new(proxy);
+            place.offer(&proxy);
+            proxy
+        });
         let turn =
             Turn::new(assignment, shared, stopper.token.clone(), Arc::clone(&stopper.metadata));
         core.observe(&cached.key, TaskStep::TurnBegun(turn.message()));
         let last = async {
-            let outcome = self.supervise(runtime, &sink, spent, stopper, &turn).await;
+            let agent = proxy.as_deref().map_or(&*runtime.agent, |proxy| proxy as &dyn Agent);
+            let outcome = self.supervise((runtime, agent), &sink, spent, stopper, &turn).await;
+            let is_returned = proxy.as_ref().is_some_and(|proxy| proxy.is_returned());
+            let outcome = if is_returned { Outcome::HandedBack } else { outcome };
             // The agent has returned: a cancel must not wait for it any more.
             cached.finished(stopper);
             self.conclude(cached, runtime, &sink, outcome).await
@@ -153,6 +182,11 @@ impl Supervisor {
         if runtime.profile.serial {
             return None;
         }
+        // The next turn is a new assignment, to this worker or another.
+        if permit.worker().is_some() {
+            runtime.wake();
+            return None;
+        }
         let Ok(me) = core.member().await else {
             runtime.wake();
             return None;
@@ -171,13 +205,13 @@ impl Supervisor {
     /// Runs the agent until it returns, is stopped or exceeds a timeout.
     async fn supervise(
         &self,
-        runtime: &AgentRuntime,
+        (runtime, agent): (&AgentRuntime, &dyn Agent),
         sink: &LocalSink,
         spent: Duration,
         stopper: &Stopper,
         turn: &Turn,
     ) -> Outcome {
-        let mut run = pin!(caught(runtime.agent.run(turn)));
+        let mut run = pin!(caught(agent.run(turn)));
         loop {
             let pause = sink.state.pauses();
             let whole = runtime
@@ -210,7 +244,7 @@ impl Supervisor {
             tracing::warn!(%agent, %task, reason, "a turn took too long: its task fails");
             // The task ends at once; the agent keeps its permit until it has stopped.
             self.settle(&sink.cached, sink.state.claim, failure::fail(reason, text)).await;
-            stopper.token.cancel();
+            stopper.stop(None, StopReason::TimedOut);
             break;
         }
         match tokio::time::timeout(runtime.profile.grace, run).await {
@@ -254,6 +288,7 @@ impl Supervisor {
                 failure::fail(AGENT_CRASHED, "the agent crashed")
             }
             Outcome::Abandoned => sink.state.failed(&AgentError::Stopped),
+            Outcome::HandedBack => Command::Return,
         };
         let record = self.settle(cached, sink.state.claim, command).await?;
         if record.run.holder.is_none() {
@@ -270,11 +305,28 @@ impl Supervisor {
         claim: TurnClaim,
         command: Command,
     ) -> Option<Record> {
-        let written = self.core.persist(cached, claim, vec![command]).await;
+        let cause = Actor::Agent.into();
+        let written = self.core.persist(cached, claim, vec![command], cause).await;
         written.ok().map(|written| written.record)
     }
 
-    /// The assignment of a turn, and the time that its earlier attempts took.
+    /// The last question of a turn that began before a restart, or 0.
+    async fn last_question(&self, cached: &CachedTask, record: &Record) -> Result<Seq, Error> {
+        if !record.has_settled() {
+            return Ok(0);
+        }
+        let (mut after, mut question) = (record.run.turn, 0);
+        loop {
+            let read = || self.core.read(&cached.key, after, LOG_PAGE);
+            let page = self.core.retry_while_unavailable(read, is_transient).await?;
+            let Some(last) = page.entries.last() else { return Ok(question) };
+            after = last.seq;
+            let asks = |entry: &&Entry| matches!(entry.kind, Kind::Status(state) if state.is_interrupted());
+            question = page.entries.iter().rfind(asks).map_or(question, |entry| entry.seq);
+        }
+    }
+
+    /// The assignment of a turn, and the time that it took so far, if it has begun before.
     async fn assignment(
         &self,
         cached: &CachedTask,
@@ -282,6 +334,7 @@ impl Supervisor {
         record: &Record,
         received: Option<Received>,
         earlier: Vec<Arc<Task>>,
+        has_begun: bool,
     ) -> Result<(Assignment, Duration), Error> {
         let run = &record.run;
         let received = match received {
@@ -295,13 +348,14 @@ impl Supervisor {
                     .await?
             }
         };
-        let spent = match run.attempt {
-            0 | 1 => 0,
-            _ => self.core.now().as_millis().saturating_sub(received.at.as_millis()),
+        let spent = if has_begun {
+            self.core.now().as_millis().saturating_sub(received.at.as_millis())
+        } else {
+            0
         };
         let spent = Duration::from_millis(u64::try_from(spent).unwrap_or(0));
         let resumed = run.attempt > 1 && matches!(runtime.profile.recovery, Recovery::Resume(_));
-        let kept = if run.attempt > 1 && !resumed { run.kept } else { usize::MAX };
+        let kept = if resumed { usize::MAX } else { run.kept };
         let artifacts = record.task.artifacts.iter().flatten().take(kept);
         let continued = artifacts.map(|artifact| artifact.artifact_id.clone()).collect();
         let assignment = Assignment {
@@ -319,6 +373,12 @@ impl Supervisor {
         };
         Ok((assignment, spent))
     }
+}
+
+/// The claim that a record names.
+fn claim_of(record: &Record) -> TurnClaim {
+    let holder = record.run.holder.expect("a turn runs under a claim");
+    TurnClaim { holder, epoch: record.run.epoch }
 }
 
 fn returned(outcome: Result<Result<(), AgentError>, Panic>) -> Outcome {

@@ -30,6 +30,17 @@ pub enum Stop {
     Refused(String),
 }
 
+/// The reason why the engine stops a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// The task was cancelled, or ended otherwise.
+    Cancelled,
+    /// The turn exceeded a timeout.
+    TimedOut,
+    /// The claim was lost.
+    Lost,
+}
+
 /// Destination of a turn's writes: the local log, or the connection to the server that leased the turn.
 #[async_trait]
 pub trait Sink: fmt::Debug + Send + Sync {

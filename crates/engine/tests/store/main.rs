@@ -97,12 +97,14 @@ fn task(name: &str, body: Vec<u8>) -> Append {
         expect: TaskVersion::default(),
         fence: None,
         writer: ME,
+        node: None,
         header,
         events,
         snapshot,
         dedup: None,
         webhook: None,
         cause: Actor::Caller.into(),
+        demands: None,
     }
 }
 

@@ -372,6 +372,12 @@ fn downgrade(conn: &Connection, version: usize) {
          CREATE INDEX tasks_active ON tasks (agent, holder, created) WHERE phase = 1",
         "DROP TABLE webhooks; DROP TABLE webhook_attempts; DROP TABLE webhook_counts;
          ALTER TABLE tasks DROP COLUMN webhooks",
+        "DROP INDEX members_by_name; ALTER TABLE members DROP COLUMN worker;
+         ALTER TABLE causes DROP COLUMN session; ALTER TABLE causes DROP COLUMN number;
+         DROP TABLE label_sets; DROP INDEX tasks_active;
+         ALTER TABLE tasks DROP COLUMN requires; ALTER TABLE tasks DROP COLUMN rank;
+         CREATE INDEX tasks_active ON tasks (agent, holder, owner, created) WHERE phase = 1",
+        "DROP TABLE registrations; DROP INDEX tasks_queued",
     ];
     for step in undo.iter().skip(version - 1).rev() {
         conn.execute_batch(step).unwrap();

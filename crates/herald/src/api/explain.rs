@@ -59,7 +59,9 @@ fn hint(kind: ErrorKind, route: ApiRoute) -> Option<String> {
         "read the question that is open now with `herald task show`, and answer it by its id"
     } else if kind == ErrorKind::TaskNotFound {
         "`herald task list` with --server or --data shows the tasks; those of other owners need the scope admin"
-    } else if kind == ErrorKind::ResourceNotFound && route == ApiRoute::GetAgent {
+    } else if kind == ErrorKind::ResourceNotFound
+        && matches!(route, ApiRoute::GetAgent | ApiRoute::RemoveAgent)
+    {
         "`herald agent list` shows the names"
     } else if kind == ErrorKind::ResourceNotFound {
         "`herald key list` shows the ids"

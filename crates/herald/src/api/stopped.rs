@@ -91,6 +91,11 @@ const fn works_on_a_stopped_server(route: ApiRoute) -> bool {
         | ApiRoute::GetOpenApi
         | ApiRoute::ListAgents
         | ApiRoute::GetAgent
+        | ApiRoute::RegisterAgent
+        | ApiRoute::HeartbeatAgent
+        | ApiRoute::RemoveAgent
+        | ApiRoute::FailTask
+        | ApiRoute::RetryTask
         | ApiRoute::ListTasks
         | ApiRoute::AnswerTask
         | ApiRoute::CancelTask

@@ -105,21 +105,47 @@ pub(crate) struct StatusArgs {
 /// `herald agent`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// List the agents of a server, with the turns that run
+    /// List the agents of a server and the workers of its roles, with the turns that run
     #[command(after_help = AGENT_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
     List(AgentListArgs),
-    /// Show one agent
+    /// Show one agent, or one worker
     #[command(after_help = AGENT_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
     Show(AgentShowArgs),
+    /// Register an A2A agent elsewhere by its card
+    #[command(after_help = AGENT_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
+    Register(AgentRegisterArgs),
+    /// Remove a remote agent, a worker, or all workers of a role
+    #[command(after_help = AGENT_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
+    Remove(AgentRemoveArgs),
 }
 
 const AGENT_EXAMPLES: &str = "\
 Examples:
   herald agent list --data /srv/herald              as the user that runs the server
-  herald agent show echo --server http://127.0.0.1:8000";
+  herald agent list --skill review --tag python     the agents that can do it
+  herald agent show echo --server http://127.0.0.1:8000
+  herald agent register https://other.example.com --role researcher
+  herald agent remove researcher                    a remote agent
+  herald agent remove code-reviewer:dev-vm:abc123   one worker";
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentListArgs {
+    /// Only this role
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Option<String>,
+
+    /// Only agents with this skill
+    #[arg(long, value_name = "ID")]
+    pub(crate) skill: Option<String>,
+
+    /// Only agents with a skill of this tag, or with this label
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Option<String>,
+
+    /// Only agents with this text in their name, their description or one of their skills
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
@@ -127,6 +153,30 @@ pub(crate) struct AgentListArgs {
 #[derive(Debug, Args)]
 pub(crate) struct AgentShowArgs {
     /// The agent's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentRegisterArgs {
+    /// The URL of the agent, or of its card if it ends in .json
+    #[arg(value_name = "CARD_URL")]
+    pub(crate) card_url: String,
+
+    /// The name by which messages reach it here [default: from the name in its card]
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentRemoveArgs {
+    /// The role of a remote agent or of workers, or the name of one worker
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
@@ -177,6 +227,8 @@ impl AgentCommand {
         match self {
             Self::List(args) => &args.server,
             Self::Show(args) => &args.server,
+            Self::Register(args) => &args.server,
+            Self::Remove(args) => &args.server,
         }
     }
 }

@@ -39,7 +39,26 @@ pub(crate) enum TaskCommand {
     /// Answer the open question of a task of a server
     #[command(after_help = ANSWER_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
     Answer(TaskAnswer),
+    /// Fail a task of a server that has not ended: queued, paused or running
+    #[command(after_help = FAIL_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
+    Fail(TaskFail),
+    /// Send the message of a failed task of a server again, as a new task
+    #[command(after_help = RETRY_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
+    Retry(TaskRetry),
 }
+
+const FAIL_EXAMPLES: &str = "\
+Examples:
+  herald task fail ID --reason \"the repository is gone\"
+  herald task fail ID --data /srv/herald            as the user that runs the server";
+
+const RETRY_EXAMPLES: &str = "\
+Examples:
+  herald task list --failed-by INTERRUPTED --all-owners --data /srv/herald
+  herald task retry ID --data /srv/herald           prints the id of the new task
+
+A task that has ended stays as it is. The new task has the same message, agent and context, and names the old
+one in referenceTaskIds and in metadata.\"herald.retry_of\". A second retry of the same task shows the same new task.";
 
 const CANCEL_EXAMPLES: &str = "\
 Examples:
@@ -154,6 +173,10 @@ pub(crate) struct TaskList {
     #[arg(long)]
     pub(crate) artifacts: bool,
 
+    /// With --server or --data: only tasks that failed for this reason, such as INTERRUPTED or NOT_STARTED
+    #[arg(long, value_name = "REASON", help_heading = "Server")]
+    pub(crate) failed_by: Option<String>,
+
     /// With --server or --data: the tasks of every owner, for administrators
     #[arg(long, help_heading = "Server")]
     pub(crate) all_owners: bool,
@@ -219,6 +242,36 @@ pub(crate) struct TaskAnswer {
     /// An answer in words, instead of a choice or beside it
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) owner: OwnerArgs,
+
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskFail {
+    /// The task's id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+
+    /// A sentence for the task's caller
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+
+    #[command(flatten)]
+    pub(crate) owner: OwnerArgs,
+
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskRetry {
+    /// The id of the task that failed or was rejected
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
 
     #[command(flatten)]
     pub(crate) owner: OwnerArgs,
@@ -368,6 +421,8 @@ impl TaskCommand {
             Self::Show(args) => &args.server.output,
             Self::Log(args) => &args.server.output,
             Self::Answer(args) => &args.server.output,
+            Self::Fail(args) => &args.server.output,
+            Self::Retry(args) => &args.server.output,
         }
     }
 }

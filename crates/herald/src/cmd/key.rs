@@ -4,7 +4,7 @@ use std::{io::ErrorKind, path::PathBuf};
 
 use herald_api::{
     ApiRoute,
-    agents::{AgentList, AgentView},
+    agents::{AgentList, AgentView, AgentsQuery},
     keys::{CreateKey, KeyPage, KeysQuery},
     routes::{Nothing, calls},
 };
@@ -59,7 +59,8 @@ async fn create(args: &KeyCreate) -> Result<(), CliError> {
         let created = api.call::<calls::CreateKey>(&[], &Nothing {}, &wanted).await?;
         api.out.show(&created)?;
         if !(args.agents.is_empty() && args.skills.is_empty()) && api.is_running() {
-            let known = api.call::<calls::ListAgents>(&[], &Nothing {}, &Nothing {}).await?;
+            let known =
+                api.call::<calls::ListAgents>(&[], &AgentsQuery::default(), &Nothing {}).await?;
             unknown_names(args, &known).iter().for_each(|sentence| warn(sentence));
         }
         note("Note", "the key is shown only now; keep it where only its user can read it");
@@ -72,8 +73,8 @@ async fn create(args: &KeyCreate) -> Result<(), CliError> {
 /// A sentence for each agent and skill of a new key that the server does not have now. Agents can come later, so that
 /// the key is not refused.
 fn unknown_names(args: &KeyCreate, known: &AgentList) -> Vec<String> {
-    let agents = || known.agents.iter().map(|agent| agent.name.as_str());
-    let allowed = |agent: &&AgentView| args.agents.is_empty() || args.agents.contains(&agent.name);
+    let agents = || known.agents.iter().map(|agent| agent.role.as_str());
+    let allowed = |agent: &&AgentView| args.agents.is_empty() || args.agents.contains(&agent.role);
     let allowed = || known.agents.iter().filter(allowed);
     let skills = || allowed().flat_map(|agent| &agent.skills).map(String::as_str);
     let sentence = |what: &str, name: &String, meant: Option<&str>| {

@@ -40,9 +40,10 @@ use crate::{
         operator::OperatorAccess,
         otlp::Exporter,
         reload,
+        remote::Upstreams,
         settings::{
-            Provenance, ServerSettings, StoreKind, TlsFiles, handlers, no_credentials, packages,
-            skipped, with_stored_keys,
+            AgentRunner, Provenance, ServerSettings, StoreKind, TlsFiles, handlers, no_credentials,
+            packages, skipped, with_stored_keys,
         },
     },
 };
@@ -354,6 +355,15 @@ pub(crate) fn build(
     webhooks: Option<Arc<HttpSender>>,
 ) -> anyhow::Result<Server> {
     let mut server = Server::builder(engine).config(settings.server.clone());
+    // Cards of remote agents are fetched under the rules of webhooks.
+    let http = match &webhooks {
+        Some(webhooks) => Arc::clone(webhooks),
+        None => {
+            let sender = HttpSender::new(&settings.webhooks);
+            Arc::new(sender.map_err(|fault| settings.in_file(fault))?)
+        }
+    };
+    server = server.remote_agents(Upstreams, http);
     if let Some(webhooks) = webhooks {
         server = server.webhooks(webhooks);
     }
@@ -384,7 +394,11 @@ pub(crate) fn build_engine(
         builder = builder.webhooks(webhooks);
     }
     for agent in &settings.agents {
-        builder = builder.shared_agent(agent.profile.clone(), Arc::clone(&agent.agent));
+        let profile = agent.profile.clone();
+        builder = match &agent.runner {
+            AgentRunner::Here(built) => builder.shared_agent(profile, Arc::clone(built)),
+            AgentRunner::Workers(role) => builder.role(profile, role.clone()),
+        };
     }
     Ok(builder.build()?)
 }

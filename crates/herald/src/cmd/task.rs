@@ -47,6 +47,8 @@ pub(crate) async fn run(command: &TaskCommand) -> Result<(), CliError> {
         TaskCommand::Show(args) => task_api::show(args).await,
         TaskCommand::Log(args) => task_api::log(args).await,
         TaskCommand::Answer(args) => task_api::answer(args).await,
+        TaskCommand::Fail(args) => task_api::fail(args).await,
+        TaskCommand::Retry(args) => task_api::retry(args).await,
     }
 }
 
@@ -72,7 +74,7 @@ async fn get(args: &TaskGet) -> Result<(), CliError> {
 }
 
 async fn list(args: &TaskList) -> Result<(), CliError> {
-    only_for_servers(args.all_owners, &args.owner)?;
+    only_for_servers(args.all_owners || args.failed_by.is_some(), &args.owner)?;
     let mut contact = Contact::new(&args.agent, args.reference.as_deref())?;
     contact.out.history |= args.history.is_some();
     let query = ListTasks {

@@ -6,16 +6,20 @@ use herald_api::{
     ApiRoute,
     routes::{
         Nothing,
-        calls::{AnswerTask, CancelTask, GetTask, GetTaskLog, ListTasks},
+        calls::{AnswerTask, CancelTask, FailTask, GetTask, GetTaskLog, ListTasks, RetryTask},
     },
-    tasks::{AnswerQuestion, TaskHeadPage, TaskLog, TaskLogQuery, TaskOwnerQuery, TasksQuery},
+    tasks::{
+        AnswerQuestion, FailTask as EndOfTask, TaskHeadPage, TaskLog, TaskLogQuery, TaskOwnerQuery,
+        TasksQuery,
+    },
 };
 use tokio::time::sleep;
 
 use crate::{
     api::{self, Api, MOST_PAGES, PAGE},
     args::{
-        Format, OwnerArgs, ServerArgs, TaskAnswer, TaskCancel, TaskList, TaskLogArgs, TaskShow,
+        Format, OwnerArgs, ServerArgs, TaskAnswer, TaskCancel, TaskFail, TaskList, TaskLogArgs,
+        TaskRetry, TaskShow,
     },
     client::error::CliError,
     output::{LogColumns, line, print},
@@ -38,6 +42,7 @@ pub(crate) async fn list(args: &TaskList) -> Result<(), CliError> {
                 state: args.status,
                 context: args.context_id.clone(),
                 since: args.since,
+                reason: args.failed_by.clone(),
                 page_size: args.page_size.and_then(|size| u32::try_from(size).ok()),
                 page_token: all.next_page_token.take(),
                 ..TasksQuery::default()
@@ -90,6 +95,25 @@ pub(crate) async fn answer(args: &TaskAnswer) -> Result<(), CliError> {
     };
     api::run(&args.server, ApiRoute::AnswerTask, async |api| {
         let task = api.call::<AnswerTask>(&[&args.id], &owner(&args.owner), &answer).await?;
+        api.out.show(&task)
+    })
+    .await
+}
+
+/// Fails a task that has not ended.
+pub(crate) async fn fail(args: &TaskFail) -> Result<(), CliError> {
+    let end = EndOfTask { text: args.reason.clone() };
+    api::run(&args.server, ApiRoute::FailTask, async |api| {
+        let task = api.call::<FailTask>(&[&args.id], &owner(&args.owner), &end).await?;
+        api.out.show(&task)
+    })
+    .await
+}
+
+/// Sends the message of a failed task again.
+pub(crate) async fn retry(args: &TaskRetry) -> Result<(), CliError> {
+    api::run(&args.server, ApiRoute::RetryTask, async |api| {
+        let task = api.call::<RetryTask>(&[&args.id], &owner(&args.owner), &Nothing {}).await?;
         api.out.show(&task)
     })
     .await

@@ -2,7 +2,7 @@
 
 use bytesize::ByteSize;
 use herald_api::{
-    agents::{AgentList, AgentView},
+    agents::{AgentList, AgentView, RegisteredAgent, RemovedAgents},
     audit::{AuditLogPage, AuditSubjectView, AuditVerification, AuditView},
     deliveries::{AttemptView, DeliveryDetail, DeliveryPage, DeliveryView},
     keys::{CreatedKey, KeyPage, KeyView, TenantPage, TenantView},
@@ -62,20 +62,60 @@ impl Show for AgentList {
             let is_default = if agent.is_default { "yes" } else { "" };
             [
                 agent.name.clone(),
+                agent.kind.clone(),
                 is_default.to_owned(),
                 format!("{}/{}", agent.running, agent.concurrency),
+                last_seen(agent),
                 agent.skills.join(","),
                 agent.description.clone(),
             ]
         };
         let rows: Vec<_> = self.agents.iter().map(row).collect();
-        page.table(&table(["NAME", "DEFAULT", "RUNNING", "SKILLS", "DESCRIPTION"], &rows));
+        let head = ["NAME", "KIND", "DEFAULT", "RUNNING", "LAST SEEN", "SKILLS", "DESCRIPTION"];
+        page.table(&table(head, &rows));
+    }
+}
+
+/// The last sign of life of a worker, or the state of an agent that has none.
+fn last_seen(agent: &AgentView) -> String {
+    if agent.card_changed {
+        "card changed".to_owned()
+    } else if !agent.available {
+        "no worker".to_owned()
+    } else if agent.kind == "local" {
+        String::new()
+    } else {
+        agent.last_seen.to_string()
+    }
+}
+
+impl Show for RegisteredAgent {
+    fn show(&self, page: &mut TextPage) {
+        page.field("Name", &self.name);
+        page.field("Role", &self.role);
+        page.optional("Session", self.session.as_ref());
+        page.field("URL", &self.url);
+        if self.session.is_some() {
+            page.field("Heartbeat", format!("every {} s", self.heartbeat_seconds));
+        }
+    }
+}
+
+impl Show for RemovedAgents {
+    fn show(&self, page: &mut TextPage) {
+        for name in &self.removed {
+            page.field("Removed", name);
+        }
     }
 }
 
 impl Show for AgentView {
     fn show(&self, page: &mut TextPage) {
         page.field("Name", &self.name);
+        page.field("Kind", &self.kind);
+        if self.role != self.name {
+            page.field("Role", &self.role);
+        }
         page.field("Title", &self.title);
         page.field("Description", &self.description);
         page.field("URL", &self.url);
@@ -86,7 +126,15 @@ impl Show for AgentView {
         page.field("Skills", list(&self.skills));
         page.field("Input Modes", list(&self.input_modes));
         page.field("Output Modes", list(&self.output_modes));
+        page.optional("Labels", Some(list(&self.labels)).filter(|_| !self.labels.is_empty()));
+        page.optional("Version", self.version.as_ref());
+        page.field("Available", yes(self.available));
         page.field("Last Seen", self.last_seen);
+        page.optional("Card URL", self.card_url.as_ref());
+        page.optional("Card Digest", self.card_digest.as_ref());
+        if self.card_changed {
+            page.field("Card Changed", "yes; register the agent again to use the new card");
+        }
     }
 }
 

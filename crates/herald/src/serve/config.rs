@@ -36,8 +36,8 @@ use schema::{alias, choice_schema, choices_schema};
 pub(crate) use agent::{
     A2aSection, AgentSection, AudienceSection, CodingSection, CommonSection, ConformanceSection,
     ErrorDetailKey, ExecSection, ExtendedCardSection, InputKey, InterfaceSection, KindSection,
-    LlmSection, OtherwiseKey, ProgramSection, SkillSection, UpstreamAuthSection,
-    UpstreamTlsSection,
+    LlmSection, OtherwiseKey, ProgramSection, RecoveryKey, SkillSection, UnavailableKey,
+    UpstreamAuthSection, UpstreamTlsSection, WorkerSection,
 };
 pub(crate) use auth::{
     AuthSection, CertificateNameKey, ClientAuthKey, JwtSection, ScopeKey, TenantFromKey,
@@ -64,6 +64,7 @@ pub(crate) struct FileConfig {
     pub(crate) trace: TraceSection,
     pub(crate) metrics: MetricsSection,
     pub(crate) push: PushSection,
+    pub(crate) discovery: DiscoverySection,
     pub(crate) log: LogSection,
     /// The versions that are served, by name: `"0.3" = false` switches one off.
     pub(crate) dialects: Dialects,
@@ -89,6 +90,16 @@ pub(crate) struct ServerSection {
     /// The longest duration of a shutdown.
     pub(crate) drain: Option<TimeSpan>,
     pub(crate) tls: Option<TlsSection>,
+}
+
+/// Registrations of workers and remote agents.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct DiscoverySection {
+    /// A worker that was not seen for this time is not listed any more.
+    pub(crate) max_age: Option<TimeSpan>,
+    /// The maximum number of registrations.
+    pub(crate) registrations: Option<usize>,
 }
 
 /// The files of a certificate and its key, in PEM.

@@ -13,6 +13,7 @@ mod push;
 mod tls;
 mod trace;
 mod upstream;
+mod worker;
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +26,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use herald_agents::{Conformance, Echo, Otherwise, process::Processes};
-use herald_engine::{Agent, Profile, Recovery, agent::Extension};
+use herald_engine::{Agent, Profile, Recovery, RoleSettings, agent::Extension};
 use herald_protocol::{AgentName, MissingVersion};
 use herald_server::{CardInterface, McpConfig, MetricsAccess, SwitchedOff, WebhookConfig};
 use http::Uri;
@@ -91,7 +92,16 @@ pub(crate) struct AgentSettings {
     pub(crate) kind: AgentKind,
     pub(crate) provenance: Provenance,
     pub(crate) profile: Profile,
-    pub(crate) agent: Arc<dyn Agent>,
+    pub(crate) runner: AgentRunner,
+}
+
+/// The place where the turns of an agent run.
+#[derive(Debug)]
+pub(crate) enum AgentRunner {
+    /// Here.
+    Here(Arc<dyn Agent>),
+    /// On workers.
+    Workers(RoleSettings),
 }
 
 impl ServerSettings {
@@ -411,6 +421,7 @@ fn engine_settings(config: &FileConfig) -> anyhow::Result<herald_engine::Setting
         settings.keep_audit_records = Some(records).filter(|records| *records > 0);
     }
     push::limit(&mut settings.webhooks, config)?;
+    settings.discovery = worker::discovery(config)?;
     Ok(settings)
 }
 
@@ -469,19 +480,20 @@ fn agent(
 ) -> Result<AgentSettings, ConfigError> {
     let (name, place) = (section.common.name.clone(), section.place.clone());
     let kind = section.kind.kind();
-    let (profile, agent) =
+    let (profile, runner) =
         build(section, processes).map_err(|KeyError { key, message: said }| {
             place.fault(key, format_args!("agent {name:?}: {said}"))
         })?;
-    Ok(AgentSettings { kind, provenance, profile, agent })
+    Ok(AgentSettings { kind, provenance, profile, runner })
 }
 
-fn build(
-    section: AgentSection,
-    processes: &Processes,
-) -> Result<(Profile, Arc<dyn Agent>), KeyError> {
+fn build(section: AgentSection, processes: &Processes) -> Result<(Profile, AgentRunner), KeyError> {
     let name = section.common.name.as_str();
-    let (mut profile, agent): (Profile, Arc<dyn Agent>) = match &section.kind {
+    let built: (Profile, Arc<dyn Agent>) = match &section.kind {
+        KindSection::Worker(keys) => {
+            let (profile, role) = worker::role(&section, keys)?;
+            return Ok((completed(profile, section)?, AgentRunner::Workers(role)));
+        }
         KindSection::Echo => (Echo::profile(name), Arc::new(Echo)),
         KindSection::Conformance(ConformanceSection { otherwise }) => {
             let otherwise = match otherwise {
@@ -498,6 +510,12 @@ fn build(
             coding::agent(&section, *preset, program, own, processes)?
         }
     };
+    let (profile, agent) = built;
+    Ok((completed(profile, section)?, AgentRunner::Here(agent)))
+}
+
+/// The profile of an agent with the keys that every agent takes.
+fn completed(mut profile: Profile, section: AgentSection) -> Result<Profile, KeyError> {
     let (kind, mut common) = (section.kind.kind(), section.common);
     if common.name != kind.name() {
         profile.title.clone_from(&common.name);
@@ -529,7 +547,7 @@ fn build(
             required: extension.required,
         })
         .collect();
-    Ok((profile, agent))
+    Ok(profile)
 }
 
 /// The recovery of interrupted turns, by the key `attempts`.

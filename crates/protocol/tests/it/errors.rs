@@ -129,6 +129,11 @@ fn our_own_codes_stay_out_of_the_reserved_range_and_reasons_are_unique() {
         ErrorKind::ResourceNotFound,
         ErrorKind::AmbiguousTask,
         ErrorKind::QuestionChanged,
+        ErrorKind::WorkerUnknown,
+        ErrorKind::WorkerExpired,
+        ErrorKind::WorkerNameTaken,
+        ErrorKind::TurnOver,
+        ErrorKind::WriteRefused,
     ] {
         assert!(!(-32099..=-32001).contains(&kind.codes().json_rpc));
     }

@@ -1,26 +1,66 @@
-//! Agents that the caller may use.
+//! Agents that the caller may use: discovery, registration, heartbeats, removal.
 
 use herald_api::{
-    agents::{AgentCapabilitiesView, AgentList, AgentView},
+    agents::{
+        AgentCapabilitiesView, AgentHeartbeat, AgentHeartbeatReply, AgentList, AgentView,
+        AgentsQuery, LastSeen, RegisterAgent, RegisteredAgent, RegisteredSkill, RemovedAgents,
+    },
     routes::Nothing,
 };
-use herald_engine::{Clock, Profile};
+use herald_engine::{
+    Clock, Listed, Profile, RegistrationFilter, WorkerToRegister,
+    store::{Declaration, DeclaredSkill, MemberId, Registration},
+};
 use herald_protocol::{AgentName, Error, ErrorKind};
+use uuid::Uuid;
 
 use super::ApiRequest;
-use crate::card;
+use crate::{card, remote};
 
 /// The text that clients of earlier servers know.
 const ROUTING_NOTE: &str = "Use 'role' with send_to_agent for routing.";
 
+/// The longest filter, in bytes.
+const MAX_FILTER: usize = 256;
+
 pub(super) async fn list(
     request: &ApiRequest<'_>,
-    _: Nothing,
+    query: AgentsQuery,
     _: Nothing,
 ) -> Result<AgentList, Error> {
-    let profiles = request.engine().profiles();
-    let allowed = profiles.iter().filter(|profile| request.caller.may_use(&profile.name));
-    let agents = allowed.map(|profile| view(request, profile)).collect();
+    let filters = [
+        ("role", &query.role),
+        ("skill", &query.skill),
+        ("tag", &query.tag),
+        ("text", &query.text),
+    ];
+    for (field, filter) in filters {
+        if filter.as_ref().is_some_and(|filter| filter.len() > MAX_FILTER) {
+            return Err(Error::field(field, format!("must have at most {MAX_FILTER} bytes")));
+        }
+    }
+    let role = query.role.as_deref().map(AgentName::from);
+    let filter = RegistrationFilter { role: role.clone() };
+    let registrations = request.operator().registrations(&filter)?;
+    let engine = request.engine();
+    let mut entries: Vec<AgentEntry> = Vec::new();
+    for profile in engine.profiles() {
+        let name = &profile.name;
+        let is_named = role.as_ref().is_none_or(|role| role == name);
+        if !is_named || !request.caller.may_use(name) {
+            continue;
+        }
+        let of_role = registrations.iter().filter(|one| one.registration.role == *name);
+        let workers: Vec<_> = of_role.map(|one| AgentEntry::of(request, &profile, one)).collect();
+        if workers.is_empty() {
+            entries.push(AgentEntry::own(request, &profile));
+        } else {
+            entries.extend(workers);
+        }
+    }
+    entries.retain(|entry| entry.matches(&query));
+    let mut agents: Vec<_> = entries.into_iter().map(|entry| entry.view).collect();
+    agents.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(AgentList { agents, routing_note: ROUTING_NOTE.to_owned() })
 }
 
@@ -29,36 +69,246 @@ pub(super) async fn get(
     _: Nothing,
     _: Nothing,
 ) -> Result<AgentView, Error> {
-    let name = AgentName::from(request.parameter(0));
+    let given = request.parameter(0);
+    let listed = request.operator().registrations(&RegistrationFilter::default())?;
+    let listed = listed.into_iter().find(|one| *one.registration.name == *given);
+    let name = match &listed {
+        Some(one) => one.registration.role.clone(),
+        None => AgentName::from(given),
+    };
     let profile = request.engine().profile(Some(&name));
     let allowed = profile.filter(|profile| request.caller.may_use(&profile.name));
-    let profile = allowed.ok_or_else(|| {
-        Error::new(ErrorKind::ResourceNotFound, format!("no agent {:?}", name.as_str()))
-    })?;
-    Ok(view(request, &profile))
+    let profile = allowed
+        .ok_or_else(|| Error::new(ErrorKind::ResourceNotFound, format!("no agent {given:?}")))?;
+    let entry = match listed {
+        Some(one) => AgentEntry::of(request, &profile, &one),
+        None => AgentEntry::own(request, &profile),
+    };
+    Ok(entry.view)
 }
 
-fn view(request: &ApiRequest<'_>, profile: &Profile) -> AgentView {
-    let engine = request.engine();
-    let name = &profile.name;
-    let running = engine.at_work().into_iter().find(|(agent, _)| agent == name);
-    AgentView {
-        name: name.to_string(),
-        role: name.to_string(),
-        instance_id: String::new(),
-        title: profile.title.clone(),
-        description: profile.description.clone(),
-        url: card::base(&request.exchange.server_url(), Some(name)),
-        capabilities: AgentCapabilitiesView {
-            streaming: profile.streaming,
-            push_notifications: engine.has_push(profile),
-        },
-        last_seen: Clock::system().now(),
-        is_default: engine.profile(None).is_some_and(|default| default.name == *name),
-        skills: profile.skills.iter().map(|skill| skill.id.clone()).collect(),
-        input_modes: profile.input_modes.clone(),
-        output_modes: profile.output_modes.clone(),
-        running: running.map_or(0, |(_, turns)| turns as u64),
-        concurrency: profile.concurrency as u64,
+pub(super) async fn register(
+    request: &ApiRequest<'_>,
+    _: Nothing,
+    new: RegisterAgent,
+) -> Result<RegisteredAgent, Error> {
+    if let Some(card_url) = &new.card_url {
+        let only = RegisterAgent {
+            role: new.role.clone(),
+            card_url: new.card_url.clone(),
+            ..RegisterAgent::default()
+        };
+        if new != only {
+            let text = "a remote agent is described by its card: give role and card_url alone";
+            return Err(Error::field("card_url", text));
+        }
+        let registration =
+            remote::register(request.shared(), &request.operator(), new.role, card_url).await?;
+        return Ok(registered(request, registration));
+    }
+    let role = new.role.clone().ok_or_else(|| Error::field("role", "is missing"))?;
+    let (name, instance) = (new.name.clone(), new.instance_id.clone());
+    let declaration = declaration(new);
+    let worker = WorkerToRegister { role, instance, name, declaration };
+    let registration = request.operator().register_worker(worker).await?;
+    Ok(registered(request, registration))
+}
+
+pub(super) async fn heartbeat(
+    request: &ApiRequest<'_>,
+    _: Nothing,
+    heartbeat: AgentHeartbeat,
+) -> Result<AgentHeartbeatReply, Error> {
+    let session = match &heartbeat.session {
+        Some(text) => {
+            let id = Uuid::parse_str(text);
+            let id = id.map_err(|_| Error::field("session", "must be the UUID of a session"))?;
+            Some(MemberId(id.as_u128()))
+        }
+        None => None,
+    };
+    let name = request.parameter(0).to_owned();
+    let last_seen = LastSeen(request.operator().see_worker(&name, session)?);
+    Ok(AgentHeartbeatReply { name, last_seen, heartbeat_seconds: heartbeat_seconds(request) })
+}
+
+pub(super) async fn remove(
+    request: &ApiRequest<'_>,
+    _: Nothing,
+    _: Nothing,
+) -> Result<RemovedAgents, Error> {
+    let removed = request.operator().remove_agent(request.parameter(0)).await?;
+    Ok(RemovedAgents { removed: removed.iter().map(|one| one.name.to_string()).collect() })
+}
+
+/// The description that a worker gives of itself.
+fn declaration(new: RegisterAgent) -> Declaration {
+    let usual = Declaration::default();
+    let capabilities = new.capabilities.unwrap_or_default();
+    let skill = |skill: RegisteredSkill| {
+        let RegisteredSkill { id, name, description, tags, examples } = skill;
+        DeclaredSkill { id, name, description, tags, examples }
+    };
+    Declaration {
+        description: new.description.unwrap_or_default(),
+        version: new.version.unwrap_or_default(),
+        skills: new.skills.into_iter().map(skill).collect(),
+        streaming: capabilities.streaming,
+        push: capabilities.push_notifications,
+        input_modes: new.input_modes,
+        output_modes: new.output_modes,
+        labels: new.labels,
+        concurrency: new.concurrency.unwrap_or(usual.concurrency),
+        recovery: new.recovery.unwrap_or(usual.recovery),
+        attempts: new.attempts.unwrap_or(usual.attempts),
+        serial: new.serial.unwrap_or_default(),
+        waits: new.waits.unwrap_or_default(),
+        memory: new.memory.unwrap_or_default(),
+    }
+}
+
+fn registered(request: &ApiRequest<'_>, registration: Registration) -> RegisteredAgent {
+    let settings = request.engine().settings();
+    RegisteredAgent {
+        name: registration.name.to_string(),
+        url: card::base(&request.exchange.server_url(), Some(&registration.role)),
+        role: registration.role.to_string(),
+        instance_id: registration.instance,
+        session: registration.session.map(|session| Uuid::from_u128(session.0).to_string()),
+        heartbeat_seconds: heartbeat_seconds(request),
+        discovery_seconds: settings.discovery.max_age.as_secs(),
+        lease_seconds: settings.lease.as_secs(),
+        poll_seconds: POLL_SECONDS,
+    }
+}
+
+/// The longest wait of a poll.
+const POLL_SECONDS: u64 = 5;
+
+/// The time between two heartbeats: a worker is listed also if one of them is lost.
+fn heartbeat_seconds(request: &ApiRequest<'_>) -> u64 {
+    let discovery = &request.engine().settings().discovery;
+    discovery.heartbeat_every.min(discovery.max_age / 2).as_secs().max(1)
+}
+
+/// An entry of the list, with the words that it is found by.
+struct AgentEntry {
+    view: AgentView,
+    /// The tags of its skills, and its labels.
+    tags: Vec<String>,
+    /// The texts of its skills.
+    texts: Vec<String>,
+}
+
+impl AgentEntry {
+    /// The entry of an agent that has no workers.
+    fn own(request: &ApiRequest<'_>, profile: &Profile) -> Self {
+        let engine = request.engine();
+        let name = &profile.name;
+        let running = engine.at_work().into_iter().find(|(agent, _)| agent == name);
+        let is_role = engine.workers().is_role(name);
+        let skills = &profile.skills;
+        let words = |skill: &herald_engine::Skill| {
+            let both = [skill.name.clone(), skill.description.clone()];
+            both.into_iter().chain(skill.examples.clone())
+        };
+        Self {
+            tags: skills.iter().flat_map(|skill| skill.tags.clone()).collect(),
+            texts: skills.iter().flat_map(words).collect(),
+            view: AgentView {
+                name: name.to_string(),
+                role: name.to_string(),
+                instance_id: String::new(),
+                title: profile.title.clone(),
+                description: profile.description.clone(),
+                url: card::base(&request.exchange.server_url(), Some(name)),
+                capabilities: AgentCapabilitiesView {
+                    streaming: profile.streaming,
+                    push_notifications: engine.has_push(profile),
+                },
+                last_seen: LastSeen(Clock::system().now()),
+                kind: if is_role { "role" } else { "local" }.to_owned(),
+                available: engine.is_available(name),
+                is_default: engine.profile(None).is_some_and(|default| default.name == *name),
+                skills: skills.iter().map(|skill| skill.id.clone()).collect(),
+                input_modes: profile.input_modes.clone(),
+                output_modes: profile.output_modes.clone(),
+                labels: Vec::new(),
+                version: profile.version.clone(),
+                card_url: None,
+                card_digest: None,
+                card_changed: false,
+                running: running.map_or(0, |(_, turns)| turns as u64),
+                concurrency: profile.concurrency as u64,
+            },
+        }
+    }
+
+    /// The entry of a worker or of a remote agent.
+    fn of(request: &ApiRequest<'_>, profile: &Profile, listed: &Listed) -> Self {
+        let mut entry = Self::own(request, profile);
+        let Registration { name, instance, declaration, card, .. } = &*listed.registration;
+        let view = &mut entry.view;
+        view.name = name.to_string();
+        view.instance_id.clone_from(instance);
+        view.last_seen = LastSeen(listed.last_seen);
+        view.available = true;
+        if !declaration.description.is_empty() {
+            view.description.clone_from(&declaration.description);
+        }
+        if !declaration.version.is_empty() {
+            view.version = Some(declaration.version.clone());
+        }
+        view.capabilities.streaming &= declaration.streaming;
+        view.capabilities.push_notifications &= declaration.push;
+        match card {
+            Some(card) => {
+                view.kind = "remote".to_owned();
+                view.card_url = Some(card.url.clone());
+                view.card_digest = Some(card.digest.clone());
+                view.card_changed = card.changed_to.is_some();
+                return entry;
+            }
+            None => view.kind = "worker".to_owned(),
+        }
+        view.labels.clone_from(&declaration.labels);
+        view.concurrency = u64::from(declaration.concurrency);
+        if !declaration.skills.is_empty() {
+            view.skills = declaration.skills.iter().map(|skill| skill.id.clone()).collect();
+            entry.tags = declaration.skills.iter().flat_map(|skill| skill.tags.clone()).collect();
+            entry.texts.clear();
+            for skill in &declaration.skills {
+                entry.texts.extend([skill.name.clone(), skill.description.clone()]);
+                entry.texts.extend(skill.examples.clone());
+            }
+        }
+        for (own, declared) in [
+            (&mut view.input_modes, &declaration.input_modes),
+            (&mut view.output_modes, &declaration.output_modes),
+        ] {
+            if !declared.is_empty() {
+                own.clone_from(declared);
+            }
+        }
+        entry.tags.extend(declaration.labels.clone());
+        entry
+    }
+
+    /// True if the entry has everything that the query asks for.
+    fn matches(&self, query: &AgentsQuery) -> bool {
+        let AgentsQuery { role: _, skill, tag, text } = query;
+        let (view, tags) = (&self.view, &self.tags);
+        let has_skill = |skill: &String| view.skills.contains(skill);
+        let has_tag = |tag: &String| tags.iter().any(|known| known.eq_ignore_ascii_case(tag));
+        let has_text = |text: &String| {
+            let text = text.to_lowercase();
+            let own = [&view.name, &view.title, &view.description];
+            let all = own.into_iter().chain(&view.skills).chain(tags).chain(&self.texts);
+            let mut all = all.map(|one| one.to_lowercase());
+            all.any(|one| one.contains(&text))
+        };
+        skill.as_ref().is_none_or(has_skill)
+            && tag.as_ref().is_none_or(has_tag)
+            && text.as_ref().is_none_or(has_text)
     }
 }

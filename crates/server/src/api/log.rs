@@ -54,6 +54,8 @@ fn cause_view(cause: Cause) -> CauseView {
     let (actor, principal) = match cause.actor {
         Actor::Caller => ("caller", None),
         Actor::Agent => ("agent", None),
+        // Without the session, which is the worker's own.
+        Actor::Worker { .. } => ("worker", None),
         Actor::Engine => ("engine", None),
         Actor::Principal(principal) => ("operator", Some(principal.to_string())),
     };

@@ -3,12 +3,12 @@
 use herald_api::{
     routes::Nothing,
     tasks::{
-        AnswerQuestion, OpenQuestion, TaskDetail, TaskHead, TaskHeadPage, TaskOwnerQuery,
+        AnswerQuestion, FailTask, OpenQuestion, TaskDetail, TaskHead, TaskHeadPage, TaskOwnerQuery,
         TasksQuery, TurnView,
     },
 };
 use herald_engine::{
-    AgentRoute, Scopes, TaskFilter, TaskSummary,
+    AgentRoute, Reply, Scopes, Sent, TaskFilter, TaskSummary,
     store::{Key, Owner, Scope},
 };
 use herald_protocol::{
@@ -21,6 +21,9 @@ use serde_json::{
 };
 
 use super::{ApiRequest, page_size};
+
+/// The longest reason of a failed task, in bytes.
+const MAX_REASON: usize = 1024;
 
 pub(super) async fn list(
     request: &ApiRequest<'_>,
@@ -41,6 +44,7 @@ pub(super) async fn list(
         context: query.context.as_deref().map(Into::into),
         state: query.state,
         since: query.since,
+        reason: query.reason,
         page_token: query.page_token,
         limit: page_size(query.page_size)?,
     };
@@ -99,6 +103,36 @@ pub(super) async fn answer(
     let send = request.operator().answer(&key, &question, parts);
     request.call(&key, send).await?;
     Ok(request.changed(&key).await?.0)
+}
+
+pub(super) async fn fail(
+    request: &ApiRequest<'_>,
+    owner: TaskOwnerQuery,
+    end: FailTask,
+) -> Result<TaskDetail, Error> {
+    if end.text.len() > MAX_REASON {
+        return Err(Error::field("text", format!("must have at most {MAX_REASON} bytes")));
+    }
+    let key = request.task_key(owner).await?;
+    request.operator().fail(&key, &end.text).await?;
+    Ok(request.changed(&key).await?.0)
+}
+
+pub(super) async fn retry(
+    request: &ApiRequest<'_>,
+    owner: TaskOwnerQuery,
+    _: Nothing,
+) -> Result<TaskDetail, Error> {
+    let key = request.task_key(owner).await?;
+    let (route, send) = request.operator().retry(&key).await?;
+    let caller = request.operator().caller_for(&key)?;
+    let reply = request.engine().call(&caller, &route, send).await?;
+    let Reply::Sent(Sent::Task(task)) = reply else {
+        let text = "the agent answered the message directly, without a task";
+        return Err(Error::new(ErrorKind::UnsupportedOperation, text));
+    };
+    let new = Key { task: task.decode()?.id, ..key };
+    Ok(request.changed(&new).await?.0)
 }
 
 impl ApiRequest<'_> {

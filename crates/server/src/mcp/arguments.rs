@@ -1,5 +1,6 @@
 //! Arguments of the tools. Their comments are the descriptions that a model reads.
 
+use herald_api::agents::{AgentCapabilitiesView, RegisteredSkill};
 use herald_protocol::TaskState;
 use schemars::JsonSchema;
 use serde::{Deserialize, de::IgnoredAny};
@@ -7,7 +8,20 @@ use serde::{Deserialize, de::IgnoredAny};
 /// Arguments of `discover_agents`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DiscoverArguments {}
+pub(super) struct DiscoverArguments {
+    /// Only the agents of this role.
+    #[serde(default, alias = "agent_name")]
+    pub(super) role: Option<String>,
+    /// Only agents with a skill of this id.
+    #[serde(default)]
+    pub(super) skill: Option<String>,
+    /// Only agents with a skill of this tag, or with this label.
+    #[serde(default)]
+    pub(super) tag: Option<String>,
+    /// Only agents with this text in their name, their description or one of their skills.
+    #[serde(default)]
+    pub(super) text: Option<String>,
+}
 
 /// Arguments of `get_agent_card`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -16,6 +30,46 @@ pub(super) struct CardArguments {
     /// The role of the agent, as `discover_agents` lists it. Without it, the default agent of the server.
     #[serde(default, alias = "role")]
     pub(super) agent_name: Option<String>,
+}
+
+/// Arguments of `register_agent`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RegisterArguments {
+    /// The role of the worker, such as "code-reviewer": messages are routed by it. A remote agent without one gets the
+    /// name in its card.
+    #[serde(default, alias = "role", alias = "name")]
+    pub(super) agent_name: Option<String>,
+    /// The instance of the role, "host:id", such as "dev-vm:abc123"; made by the server if absent.
+    #[serde(default)]
+    pub(super) instance_id: Option<String>,
+    /// What the worker does, in one or two sentences.
+    #[serde(default)]
+    pub(super) description: Option<String>,
+    /// The skills of the worker, each with an `id` and, if you like, `name`, `description`, `tags` and `examples`.
+    #[serde(default)]
+    pub(super) skills: Vec<RegisteredSkill>,
+    /// The capabilities of the worker; all if absent.
+    #[serde(default)]
+    pub(super) capabilities: Option<AgentCapabilitiesView>,
+    /// Words that tasks can require of their worker.
+    #[serde(default)]
+    pub(super) labels: Vec<String>,
+    /// The URL of a remote A2A agent or of its card, in place of a worker. With it, only `agent_name` may be given.
+    #[serde(default, alias = "url")]
+    pub(super) card_url: Option<String>,
+}
+
+/// Arguments of `refresh_agent_heartbeat`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RefreshArguments {
+    /// The `name` in the reply of `register_agent`, such as "code-reviewer:dev-vm:abc123".
+    #[serde(alias = "name")]
+    pub(super) agent_name: String,
+    /// The `session` in that reply. With it, a worker that was replaced is told so.
+    #[serde(default)]
+    pub(super) session: Option<String>,
 }
 
 /// Arguments of `send_to_agent`.

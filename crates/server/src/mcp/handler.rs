@@ -18,7 +18,7 @@ use super::{
     agents,
     call::ToolCall,
     catalog::{self, ToolName},
-    coding,
+    coding, registry,
     reply::{self, ToolReply},
     skills, tasks,
 };
@@ -107,6 +107,10 @@ impl ToolHandler {
                 ToolName::GetTask => tasks::get_task(call, read(arguments)?).await,
                 ToolName::ListTasks => tasks::list_tasks(call, read(arguments)?).await,
                 ToolName::CancelTask => tasks::cancel_task(call, read(arguments)?).await,
+                ToolName::RegisterAgent => registry::register_agent(call, read(arguments)?).await,
+                ToolName::RefreshAgentHeartbeat => {
+                    registry::refresh_agent_heartbeat(call, read(arguments)?).await
+                }
                 ToolName::CodingAgentRun => coding::run(call, read(arguments)?).await,
                 ToolName::CodingAgentPoll => coding::poll(call, read(arguments)?).await,
                 ToolName::CodingAgentResult => coding::result(call, read(arguments)?).await,

@@ -71,33 +71,16 @@ pub(super) fn failed(error: &Error) -> CallToolResult {
 
 /// The next step after an error, where the tools have one.
 fn advice(kind: ErrorKind) -> Option<&'static str> {
-    match kind {
-        ErrorKind::TaskNotFound => Some("list_tasks lists your tasks"),
-        ErrorKind::AgentUnavailable | ErrorKind::Unavailable | ErrorKind::LimitExceeded => {
-            Some("try again later")
-        }
-        ErrorKind::TaskEnded => Some("send a message without task_id to begin a new task"),
-        ErrorKind::Parse
-        | ErrorKind::InvalidRequest
-        | ErrorKind::MethodNotFound
-        | ErrorKind::InvalidParams
-        | ErrorKind::Internal
-        | ErrorKind::TaskNotCancelable
-        | ErrorKind::PushNotificationNotSupported
-        | ErrorKind::UnsupportedOperation
-        | ErrorKind::StreamingNotSupported
-        | ErrorKind::ContentTypeNotSupported
-        | ErrorKind::InvalidAgentResponse
-        | ErrorKind::ExtendedAgentCardNotConfigured
-        | ErrorKind::ExtensionSupportRequired
-        | ErrorKind::VersionNotSupported
-        | ErrorKind::Unauthenticated
-        | ErrorKind::Forbidden
-        | ErrorKind::IdempotencyConflict
-        | ErrorKind::TooLarge
-        | ErrorKind::ResourceNotFound
-        | ErrorKind::AmbiguousTask
-        | ErrorKind::QuestionChanged => None,
+    if kind.is_temporary() {
+        Some("try again later")
+    } else if kind == ErrorKind::TaskNotFound {
+        Some("list_tasks lists your tasks")
+    } else if kind == ErrorKind::TaskEnded {
+        Some("send a message without task_id to begin a new task")
+    } else if matches!(kind, ErrorKind::WorkerUnknown | ErrorKind::WorkerExpired) {
+        Some("register again with register_agent")
+    } else {
+        None
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use herald_engine::{
     Clock,
     webhooks::sender::{AttemptOutcome, AttemptResult, Delivery, SealedSecrets, WebhookSender},
@@ -113,6 +114,64 @@ impl HttpSender {
     /// The keys that sign deliveries, for the published key set.
     pub fn signing_keys(&self) -> Vec<Arc<SigningKey>> {
         self.state().signer.keys().to_vec()
+    }
+
+    /// Checks a URL as it is written. The reason continues a sentence that begins with the URL.
+    pub(crate) fn check(&self, url: &str) -> Result<(), String> {
+        self.state().guard.check(url).map(|_| ()).map_err(|refusal| refusal.to_string())
+    }
+
+    /// Fetches a document of at most `most` bytes; `None` if there is none. The error continues a sentence that
+    /// begins with the URL.
+    pub(crate) async fn fetch(&self, url: &str, most: usize) -> Result<Option<Vec<u8>>, String> {
+        let state = self.state();
+        let checked = state.guard.check(url).map_err(|refusal| refusal.to_string())?;
+        let lookup = state.guard.check_lookup(&checked, &*self.resolver).await;
+        lookup.map_err(|refusal| refusal.to_string())?;
+        let client = if checked.is_allowed_host { &state.allowed } else { &state.checked };
+        let request = client.get(checked.url).header(header::ACCEPT, "application/json");
+        let fetched = timeout(state.timeout, async {
+            let mut response =
+                request.send().await.map_err(|error| causes(&error.without_url()))?;
+            match response.status() {
+                status if status.is_success() => {}
+                StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::METHOD_NOT_ALLOWED => {
+                    return Ok(None);
+                }
+                status if status.is_redirection() => {
+                    return Err(format!("{status}; redirects are not followed"));
+                }
+                status => return Err(status.to_string()),
+            }
+            let mut document = Vec::new();
+            let failed = |error: reqwest::Error| causes(&error.without_url());
+            while let Some(chunk) = response.chunk().await.map_err(failed)? {
+                if document.len() + chunk.len() > most {
+                    return Err(format!("a document of more than {most} bytes"));
+                }
+                document.extend_from_slice(&chunk);
+            }
+            Ok(Some(document))
+        });
+        let fetched = fetched.await;
+        let fetched = fetched
+            .unwrap_or_else(|_| Err(format!("no response within {} s", state.timeout.as_secs())));
+        fetched.map_err(|cause| format!("cannot be fetched: {cause}"))
+    }
+
+    /// Sends a request to a checked address, for a client of a remote agent. Its response may be a stream, so it has
+    /// no time limit here.
+    pub async fn request(
+        &self,
+        request: http::Request<Bytes>,
+    ) -> Result<http::Response<reqwest::Body>, Box<dyn std::error::Error + Send + Sync>> {
+        let state = self.state();
+        let checked = state.guard.check(&request.uri().to_string())?;
+        let client = if checked.is_allowed_host { &state.allowed } else { &state.checked };
+        let (parts, body) = request.into_parts();
+        let request = client.request(parts.method, checked.url).headers(parts.headers).body(body);
+        let response = request.send().await.map_err(reqwest::Error::without_url)?;
+        Ok(response.into())
     }
 
     fn state(&self) -> Arc<SenderState> {

@@ -124,7 +124,7 @@ async fn hints_tell_clients_which_tools_change_something() {
     let tools = hub.call(request("tools/list", &json!({}))).await.result();
     for tool in tools["tools"].as_array().unwrap() {
         let name = tool["name"].as_str().unwrap();
-        let reads = ["discover", "get_", "list", "poll", "result", "info"];
+        let reads = ["discover", "get_", "list_", "poll", "result", "info"];
         let reads = reads.iter().any(|word| name.contains(word));
         assert_eq!(tool["annotations"]["readOnlyHint"], reads, "{name}");
         assert_eq!(tool["inputSchema"]["type"], "object", "{name}");
@@ -191,6 +191,71 @@ async fn agents_are_discovered_with_their_roles() {
     assert_eq!(card["card"]["description"], "Takes anything");
     let (card, _) = done(&hub.call(tool("get_agent_card", &json!({}))).await);
     assert_eq!(card["card"]["name"], "Script & Co");
+}
+
+#[tokio::test]
+async fn a_worker_registers_is_discovered_and_keeps_itself_alive() {
+    let hub = Hub::start().await;
+    let arguments = json!({
+        "agent_name": "code-reviewer", "instance_id": "dev-vm:abc123",
+        "description": "Python code review specialist",
+        "skills": [{ "id": "review", "tags": ["python"] }],
+    });
+    let (new, text) = done(&hub.call(tool("register_agent", &arguments)).await);
+    assert_eq!(
+        (&new["role"], &new["name"]),
+        (&json!("code-reviewer"), &json!("code-reviewer:dev-vm:abc123"))
+    );
+    assert!(text.contains("every 45 seconds"), "{text}");
+    let filters = [
+        (json!({ "role": "code-reviewer" }), 1),
+        (json!({ "skill": "review", "tag": "Python", "text": "SPECIALIST" }), 1),
+        (json!({ "text": "nobody has this" }), 0),
+        (json!({ "role": "" }), 5),
+    ];
+    for (filter, count) in filters {
+        let (found, _) = done(&hub.call(tool("discover_agents", &filter)).await);
+        assert_eq!(found["agents"].as_array().unwrap().len(), count, "{filter}: {found}");
+    }
+    let find = tool("discover_agents", &json!({ "role": "code-reviewer" }));
+    let (found, text) = done(&hub.call(find).await);
+    let worker = &found["agents"][0];
+    assert_eq!(worker["instance_id"], "dev-vm:abc123");
+    assert!(!worker["last_seen"].as_str().unwrap().ends_with('Z'), "{worker}");
+    assert!(text.contains("role code-reviewer (instance code-reviewer:dev-vm:abc123)"), "{text}");
+    let refresh = |name: &str, session: &Value| {
+        tool("refresh_agent_heartbeat", &json!({ "agent_name": name, "session": session }))
+    };
+    let name = "code-reviewer:dev-vm:abc123";
+    for session in [&Value::Null, &new["session"]] {
+        let (seen, _) = done(&hub.call(refresh(name, session)).await);
+        assert_eq!((&seen["name"], &seen["heartbeat_seconds"]), (&json!(name), &json!(45)));
+    }
+    for (name, session) in [
+        ("code-reviewer:dev-vm:other", Value::Null),
+        (name, json!("00000000-0000-7000-8000-000000000000")),
+    ] {
+        let (reason, text) = failed(&hub.call(refresh(name, &session)).await);
+        assert_eq!(reason, "WORKER_UNKNOWN");
+        assert!(text.contains("register again"), "{text}");
+    }
+    // A message waits for a worker of the role, and its name does not route.
+    let send = |to: &str| {
+        tool("send_to_agent", &json!({ "agent_name": to, "message": "review", "wait_seconds": 0 }))
+    };
+    let (sent, _) = done(&hub.call(send("code-reviewer")).await);
+    assert_eq!(sent["state"], "submitted");
+    let (_, text) = failed(&hub.call(send(name)).await);
+    assert!(text.contains("routed by role"), "{text}");
+    for arguments in [
+        json!({ "agent_name": "bad role!" }),
+        json!({ "agent_name": "a:b\u{1b}[2J" }),
+        json!({}),
+        json!({ "card_url": "http://127.0.0.1:9", "agent_name": "inner" }),
+    ] {
+        let (_, text) = failed(&hub.call(tool("register_agent", &arguments)).await);
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+    }
 }
 
 #[tokio::test]

@@ -81,7 +81,7 @@ pub(super) async fn a_slow_member_is_notified_that_anything_may_have_changed(
     while seen < 1500 {
         match changes.next().await {
             Change::Task(_) => seen += 1,
-            Change::Work(_) | Change::Keys | Change::Webhooks => {}
+            Change::Work(_) | Change::Keys | Change::Webhooks | Change::Registrations => {}
             Change::All => break,
         }
     }

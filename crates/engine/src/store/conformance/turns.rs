@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use herald_protocol::{AgentName, TaskState};
+use herald_protocol::{AgentName, TaskState, Timestamp};
 
 use super::{
     super::{
@@ -300,4 +300,25 @@ pub(super) async fn a_paused_task_is_found_after_its_timeout(store: Arc<dyn Stor
     answer.header.state = TaskState::InputRequired;
     store.append(answer).await.unwrap();
     assert_eq!(paused(3, 10).await, ["t2"]);
+}
+
+pub(super) async fn a_queued_task_is_found_after_its_deadline(store: Arc<dyn Store>) {
+    for number in 1..=4 {
+        store.append(create(key(&format!("t{number}")), number)).await.unwrap();
+    }
+    finished(&*store, key("done"), 1).await;
+    let agent = AgentName::from("echo");
+    let queued = async |before, limit| {
+        let queued = store.queued(&agent, at(before), limit).await.unwrap();
+        let named = |(key, since): &(Key, Timestamp)| (key.task.to_string(), *since);
+        queued.iter().map(named).collect::<Vec<_>>()
+    };
+    let task = |number: i64| (format!("t{number}"), at(number));
+    assert!(queued(1, 10).await.is_empty());
+    assert_eq!(queued(3, 10).await, [task(1), task(2)]);
+    assert_eq!(queued(9, 3).await, [task(1), task(2), task(3)]);
+    assert!(store.queued(&"other".into(), at(99), 10).await.unwrap().is_empty());
+    // Its turn has begun, so it no longer waits.
+    store.append(claim(key("t1"), LIVING)).await.unwrap();
+    assert_eq!(queued(3, 10).await, [task(2)]);
 }

@@ -255,9 +255,10 @@ impl Batch<'_> {
         }
         let Header { agent, run, .. } = &append.header;
         self.update_serial(agent, row, run)?;
-        self.announce(append.writer, || Change::Task(append.key.clone()));
+        let origin = append.node.unwrap_or(append.writer);
+        self.announce(origin, || Change::Task(append.key.clone()));
         if run.holder.is_none() && run.is_active() {
-            self.announce(append.writer, || Change::Work(agent.clone()));
+            self.announce(origin, || Change::Work(agent.clone()));
         }
         Ok(Ok(head))
     }
@@ -266,12 +267,15 @@ impl Batch<'_> {
     /// event.
     fn add_cause(&mut self, position: i64, cause: &Cause) -> Result<(), Fault> {
         let Cause { actor, request, binding } = cause;
-        let principal = match actor {
-            Actor::Caller => None,
-            Actor::Principal(principal) => Some(&**principal),
+        let (principal, worker) = match actor {
+            Actor::Caller => (None, None),
+            Actor::Principal(principal) => (Some(&**principal), None),
+            Actor::Worker { session, number } => (None, Some((session.blob(), int(*number)))),
             Actor::Agent | Actor::Engine => return Ok(()),
         };
-        let cause = params![position, principal, request.as_deref(), binding.as_deref()];
+        let (session, number) = worker.unzip();
+        let (request, binding) = (request.as_deref(), binding.as_deref());
+        let cause = params![position, principal, request, binding, session, number];
         self.prepared.run(sql::ADD_CAUSE, cause)?;
         Ok(())
     }
@@ -377,6 +381,13 @@ impl Batch<'_> {
                 Err(unreadable) => unreadable,
             }));
         }
+        let (requires, rank) = match append.demands.as_deref() {
+            Some(demands) => match self.label_set(&demands.labels)? {
+                Ok(requires) => (requires, -i64::from(demands.priority)),
+                Err(refusal) => return Ok(Err(refusal)),
+            },
+            None => (0, 0),
+        };
         let row = self.next.row;
         let added = self.prepared.run(
             sql::ADD_TASK,
@@ -399,6 +410,8 @@ impl Batch<'_> {
                 unread(turns),
                 holder(turns),
                 size(turns.kept),
+                requires,
+                rank,
             ],
         )?;
         if added == 0 {

@@ -2,55 +2,82 @@
 
 use std::collections::HashSet;
 
+use herald_protocol::AgentName;
 use rusqlite::{Connection, params};
 
 use crate::store::{Due, DueQuery, Key, MemberId};
 
 use super::{
+    label_sets::due_label_sets,
     members,
     names::find_owner,
     reader::{find_agent, name},
-    rows::{Fault, first, readable, uint},
+    rows::{Fault, first, readable, size, uint},
     statements as sql,
 };
 
 /// The active tasks that no living member holds: those without a holder, and those of dead members.
 ///
 /// First one task of each owner, beginning with the owner after `query.after`; then their others. The cost
-/// depends on the limit and not on the number of owners or tasks.
+/// depends on the limit and the label sets, and not on the number of owners or tasks.
 pub(super) fn due(conn: &Connection, query: &DueQuery<'_>) -> Result<Vec<Due>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, query.agent)? else { return Ok(Vec::new()) };
     let mut holders = vec![None];
     holders.extend(dead_holders(&conn, agent)?.into_iter().map(Some));
+    // Each holder with each label set that its tasks require.
+    let mut queues = Vec::new();
+    for holder in &holders {
+        for set in due_label_sets(&conn, agent, holder.as_deref(), query.labels)? {
+            queues.push((holder, set));
+        }
+    }
     let next_owner = |after: i64| -> Result<Option<i64>, Fault> {
         let mut next: Option<i64> = None;
-        for holder in &holders {
-            let found =
-                first(&conn, sql::DUE_OWNER, params![agent, holder, after], |row| row.get(0))?;
+        for (holder, set) in &queues {
+            let queue = params![agent, holder, set, after];
+            let found = first(&conn, sql::DUE_OWNER, queue, |row| row.get(0))?;
             next = [next, found].into_iter().flatten().min();
         }
         Ok(next)
     };
     let tasks = |owner: i64, limit: usize| -> Result<Vec<Due>, Fault> {
-        let mut found: Vec<(i64, i64, Due)> = Vec::new();
-        for holder in &holders {
+        let mut found: Vec<(i64, i64, i64, Due)> = Vec::new();
+        for (holder, set) in &queues {
             let mut find = conn.prepare_cached(sql::DUE_TASKS)?;
-            let mut rows = find.query(params![agent, holder, owner])?;
+            let mut rows = find.query(params![agent, holder, set, owner])?;
             let mut left = limit;
             while let Some(at) = rows.next()?.filter(|_| left > 0) {
-                let (created, row) = (at.get(0)?, at.get(1)?);
+                let (rank, created, row) = (at.get(0)?, at.get(1)?, at.get(2)?);
                 if let Some(due) = due_at(&conn, row, query.except)? {
-                    found.push((created, row, due));
+                    found.push((rank, created, row, due));
                     left -= 1;
                 }
             }
         }
-        found.sort_unstable_by_key(|(created, row, _)| (*created, *row));
+        found.sort_unstable_by_key(|(rank, created, row, _)| (*rank, *created, *row));
         found.truncate(limit);
-        Ok(found.into_iter().map(|(_, _, due)| due).collect())
+        Ok(found.into_iter().map(|(.., due)| due).collect())
     };
     in_turn(&conn, query, next_owner, tasks)
+}
+
+/// The active tasks of an agent that one member holds.
+pub(super) fn held(
+    conn: &Connection,
+    agent: &AgentName,
+    holder: MemberId,
+    limit: usize,
+) -> Result<Vec<Due>, Fault> {
+    let conn = conn.unchecked_transaction()?;
+    let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
+    let mut find = conn.prepare_cached(sql::SOME_HELD_TASKS)?;
+    let rows = find.query_map(params![agent, holder.blob(), size(limit)], |row| row.get(0))?;
+    let mut held = Vec::new();
+    for row in rows {
+        held.extend(due_at(&conn, row?, &HashSet::new())?);
+    }
+    Ok(held)
 }
 
 /// Takes one task of each owner and then the others, up to the limit.

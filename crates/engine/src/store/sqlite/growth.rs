@@ -9,8 +9,9 @@ use crate::{
     clock::Clock,
     store::{
         Actor, ApiKey, ApiKeyQuery, Append, AuditActor, AuditEntry, AuditQuery, AuditRetention,
-        Conversation, Dedup, DeliveryAttempt, DueQuery, FeedQuery, Header, HistoryQuery, Key, Kind,
-        ListQuery, Loaded, MemberId, MemberKind, NewWebhook, NextDelivery, Owner, OwnerQuery,
+        Conversation, Declaration, Dedup, DeliveryAttempt, DueQuery, FeedQuery, Header,
+        HistoryQuery, Key, Kind, ListQuery, Loaded, MemberId, MemberKind, NewRegistration,
+        NewWebhook, NextDelivery, Owner, OwnerQuery, PinnedCard, Registration, RegistrationStore,
         Retention, Run, Scope, Snapshot, Store, TaskVersion, WebhookClaim, WebhookId,
         WebhookLimits, WebhookProgress, WebhookQuery, WebhookStore, WebhookTarget,
     },
@@ -56,6 +57,11 @@ const WEBHOOKS: &str = "INSERT INTO webhooks (row, id, task, owner, config, rece
     dialect, created, start, cursor, state, failures, due, attempts) \
     SELECT i, CAST(printf('%016d', i) AS BLOB), i, 1 + i % 20, 'a', 'acme http://r' || i, 'http://r' || i, \
     x'', 10, i, 3, 2, 3, 9, i, 9 FROM n";
+
+/// Workers, half of them unseen for long.
+const REGISTRATIONS: &str = "INSERT INTO registrations (name, role, instance, tenant, principal, \
+    declaration, created, last_seen) \
+    SELECT printf('role:h:%08d', i), 'role', printf('h:%08d', i), 'acme', 'p', '{}', i, i FROM n";
 
 /// Waiting tasks, one event each. With `?2` each has its own conversation.
 const WAITING: &str = "INSERT INTO tasks (row, owner, agent, id, context, state, changed, created, \
@@ -108,6 +114,7 @@ impl Counted {
             conn.execute(&format!("{NUMBERS} {AUDIT}"), [tasks]).unwrap();
             conn.execute(&format!("{NUMBERS} {WEBHOOKS}"), [tasks]).unwrap();
             conn.execute("UPDATE tasks SET webhooks = 1", []).unwrap();
+            conn.execute(&format!("{NUMBERS} {REGISTRATIONS}"), [tasks]).unwrap();
             conn.execute_batch(
                 "INSERT INTO dedup (key, position) SELECT key, position FROM events
                  WHERE key IS NOT NULL;
@@ -185,12 +192,14 @@ fn received(key: Key, context: &str) -> Append {
         expect: TaskVersion::default(),
         fence: None,
         writer: LIVING,
+        node: None,
         header,
         events,
         snapshot: None,
         dedup,
         webhook: None,
         cause: Actor::Caller.into(),
+        demands: None,
     }
 }
 
@@ -204,12 +213,14 @@ fn begun(key: Key) -> Append {
         expect: TaskVersion::new(1, 0),
         fence: None,
         writer: LIVING,
+        node: None,
         header,
         events,
         snapshot: None,
         dedup: None,
         webhook: None,
         cause: Actor::Agent.into(),
+        demands: None,
     }
 }
 
@@ -233,7 +244,49 @@ async fn everything(tasks: i64) -> Counted {
     writes(&mut counted).await;
     keys_and_audit(&mut counted, tasks).await;
     webhooks(&mut counted, tasks).await;
+    registrations(&mut counted, tasks).await;
     counted
+}
+
+/// Registrations, beside as many as there are tasks.
+async fn registrations(counted: &mut Counted, tasks: i64) {
+    let now = Timestamp::from_millis(tasks);
+    let new = |name: &str, card: Option<PinnedCard>| NewRegistration {
+        registration: Registration {
+            name: name.into(),
+            role: "role".into(),
+            instance: "h:new".to_owned(),
+            owner: owner(1),
+            declaration: Declaration::default(),
+            session: Some(LIVING),
+            card,
+            created: now,
+            last_seen: now,
+        },
+        alive_since: now,
+        audit: AuditEntry::new(AuditActor::default(), "a"),
+    };
+    counted.store.put_registration(new("role:h:new", None)).await.unwrap();
+    counted.note("a new worker");
+    counted.store.put_registration(new("role:h:new", None)).await.unwrap().unwrap();
+    counted.note("a worker that registers again");
+    let (url, digest, document) = (String::new(), String::new(), String::new());
+    let card = PinnedCard { url, digest, document, changed_to: None };
+    counted.store.put_registration(new("remote", Some(card))).await.unwrap();
+    counted.note("a new remote agent");
+    assert_eq!(counted.store.record_card_change("remote", None).await, Ok(true));
+    counted.note("a changed card");
+    counted.store.record_seen(vec![("role:h:00000007".into(), now)]).await.unwrap();
+    counted.note("a sign of life");
+    counted.store.find_registration("role:h:00000009").await.unwrap().unwrap();
+    counted.note("one registration");
+    assert_eq!(counted.store.registrations(Some("role:h:00000100"), 3).await.unwrap().len(), 3);
+    counted.note("a page of registrations");
+    assert_eq!(counted.store.remove_unseen(now, 3).await.unwrap().len(), 3);
+    counted.note("unseen workers that are removed");
+    let removed = AuditEntry::new(AuditActor::default(), "a");
+    counted.store.remove_registration("remote", removed).await.unwrap().unwrap();
+    counted.note("a remote agent that is removed");
 }
 
 /// Webhooks, while each of the tasks has a parked one.
@@ -399,6 +452,8 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     let before = Timestamp::from_millis(tasks);
     assert_eq!(counted.store.paused(&agent, before, 3).await.unwrap().len(), 3);
     counted.note("paused tasks");
+    assert_eq!(counted.store.queued(&agent, before, 3).await.unwrap().len(), 3);
+    counted.note("queued tasks");
 }
 
 async fn writes(counted: &mut Counted) {

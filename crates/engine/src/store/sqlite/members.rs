@@ -5,10 +5,11 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
-use herald_protocol::AgentName;
+use herald_protocol::{AgentName, TenantId};
 use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
 
-use crate::store::{Change, Member, MemberId, MemberKind, StoreError};
+use crate::store::{Change, Member, MemberId, MemberKind, Owner, StoreError, WorkerMember};
 
 use super::{
     append::{Batch, JobResult, WriterCache},
@@ -59,6 +60,22 @@ pub(super) struct Join {
     pub(super) name: String,
 }
 
+/// Adds a worker, whose former lives die.
+#[derive(Debug)]
+pub(super) struct JoinWorker {
+    pub(super) id: MemberId,
+    pub(super) worker: WorkerMember,
+}
+
+/// The stored description of a worker, beside its name and its role.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredWorker {
+    tenant: String,
+    principal: String,
+    labels: Vec<String>,
+    concurrency: usize,
+}
+
 /// Replaces the agents that a member serves.
 #[derive(Debug)]
 pub(super) struct SetServedAgents {
@@ -92,6 +109,34 @@ impl Work for Join {
             batch.is_shared.store(true, Ordering::Relaxed);
         }
         Ok(Ok(()))
+    }
+}
+
+/// Answers with the former lives.
+impl Work for JoinWorker {
+    type Answer = Vec<MemberId>;
+
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<Vec<MemberId>> {
+        let Self { id, worker } = self;
+        let former = match former_lives(batch.conn, worker)? {
+            Ok(former) => former,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        for member in &former {
+            batch.remove_member(*member)?;
+        }
+        let stored = StoredWorker {
+            tenant: worker.owner.tenant.to_string(),
+            principal: worker.owner.principal.to_string(),
+            labels: worker.labels.clone(),
+            concurrency: worker.concurrency,
+        };
+        let stored = serde_json::to_string(&stored).expect("a struct of strings is valid JSON");
+        let agents = serde_json::to_string(&[worker.role.as_str()]);
+        let agents = agents.expect("a list of strings is valid JSON");
+        batch.prepared.run(sql::ADD_WORKER, params![id.blob(), worker.name, agents, stored])?;
+        batch.memory.members(batch.conn)?.insert(*id, MemberKind::Worker);
+        Ok(Ok(former))
     }
 }
 
@@ -162,28 +207,72 @@ impl WriterCache {
     }
 }
 
+/// The living workers with the name of this one, unless one of them has another owner.
+fn former_lives(conn: &Connection, worker: &WorkerMember) -> JobResult<Vec<MemberId>> {
+    let mut former = Vec::new();
+    let mut find = conn.prepare_cached(sql::WORKERS_OF_NAME)?;
+    let mut rows = find.query([&worker.name])?;
+    while let Some(row) = rows.next()? {
+        // A worker without a readable description belongs to nobody.
+        let stored = text(row, 1).and_then(stored_worker);
+        let is_same = stored.is_ok_and(|stored| {
+            let Owner { tenant, principal } = &worker.owner;
+            stored.tenant == tenant.as_str() && stored.principal == **principal
+        });
+        if !is_same && text(row, 1).is_ok() {
+            return Ok(Err(StoreError::Conflict));
+        }
+        former.push(MemberId(u128::from_be_bytes(row.get(0)?)));
+    }
+    Ok(Ok(former))
+}
+
 /// The living members, by id. Their heartbeats are not stored.
 pub(super) fn living(conn: &Connection) -> Result<Vec<Member>, Fault> {
-    let (mut members, mut last) = (Vec::new(), Vec::<u8>::new());
-    let mut next = conn.prepare_cached(sql::NEXT_MEMBER)?;
-    loop {
-        let mut rows = next.query([&last])?;
-        let Some(row) = rows.next()? else { return Ok(members) };
-        last = row.get(0)?;
+    let mut members = Vec::new();
+    let mut all = conn.prepare_cached(sql::ALL_MEMBERS)?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
         let read = || {
-            let id = <[u8; 16]>::try_from(&last[..]).map_err(|_| Fault::unreadable("member"))?;
-            let agents: Vec<String> = serde_json::from_str(text(row, 3)?)
-                .map_err(|_| Fault::unreadable("agents of a member"))?;
             Ok(Member {
-                id: MemberId(u128::from_be_bytes(id)),
+                id: MemberId(u128::from_be_bytes(row.get(0)?)),
                 kind: kind(row.get(1)?)?,
                 name: text(row, 2)?.to_owned(),
-                agents: agents.iter().map(|name| AgentName::from(name.as_str())).collect(),
+                agents: agents(text(row, 3)?)?,
                 heartbeat: 0,
             })
         };
         members.extend(readable(0, read())?);
     }
+    Ok(members)
+}
+
+/// The living worker with this id.
+pub(super) fn find_worker(conn: &Connection, id: MemberId) -> Result<Option<WorkerMember>, Fault> {
+    let mut find = conn.prepare_cached(sql::FIND_WORKER)?;
+    let mut rows = find.query([id.blob()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    // A worker that only joined has no description.
+    let Ok(stored) = text(row, 2) else { return Ok(None) };
+    let StoredWorker { tenant, principal, labels, concurrency } = stored_worker(stored)?;
+    let role = agents(text(row, 1)?)?.into_iter().next();
+    Ok(Some(WorkerMember {
+        name: text(row, 0)?.to_owned(),
+        role: role.ok_or_else(|| Fault::unreadable("role of a worker"))?,
+        owner: Owner { tenant: TenantId::from(tenant.as_str()), principal: principal.into() },
+        labels,
+        concurrency,
+    }))
+}
+
+fn agents(json: &str) -> Result<Vec<AgentName>, Fault> {
+    let names: Result<Vec<String>, _> = serde_json::from_str(json);
+    let names = names.map_err(|_| Fault::unreadable("agents of a member"))?;
+    Ok(names.iter().map(|name| AgentName::from(name.as_str())).collect())
+}
+
+fn stored_worker(json: &str) -> Result<StoredWorker, Fault> {
+    serde_json::from_str(json).map_err(|_| Fault::unreadable("description of a worker"))
 }
 
 /// True if this member is alive, in the same transaction as the tasks that it may hold.

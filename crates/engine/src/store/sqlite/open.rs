@@ -38,7 +38,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// The required tables.
-const TABLES: [&str; 20] = [
+const TABLES: [&str; 22] = [
     "agents",
     "api_keys",
     "audit",
@@ -48,10 +48,12 @@ const TABLES: [&str; 20] = [
     "counters",
     "dedup",
     "events",
+    "label_sets",
     "members",
     "meta",
     "owners",
     "presence",
+    "registrations",
     "serial_heads",
     "serial_queue",
     "snapshots",

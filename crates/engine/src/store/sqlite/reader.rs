@@ -16,7 +16,8 @@ use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
 use rusqlite::{Connection, Row, params, types::ValueRef};
 
 use crate::store::{
-    Actor, Cause, Key, Kind, Loaded, LogEntry, LogPage, Owner, StoreError, Stored, TaskVersion,
+    Actor, Cause, Key, Kind, Loaded, LogEntry, LogPage, MemberId, Owner, StoreError, Stored,
+    TaskVersion,
 };
 
 use super::{
@@ -278,7 +279,14 @@ fn cause(row: &Row<'_>) -> Result<Cause, Fault> {
         let is_null = row.get_ref(column)? == ValueRef::Null;
         if is_null { Ok(None) } else { Ok(Some(text(row, column)?.into())) }
     };
-    let actor = optional(6)?.map_or(Actor::Caller, Actor::Principal);
+    let actor = match (row.get::<_, Option<[u8; 16]>>(9)?, optional(6)?) {
+        (Some(session), _) => {
+            let session = MemberId(u128::from_be_bytes(session));
+            Actor::Worker { session, number: uint(row.get(10)?) }
+        }
+        (None, Some(principal)) => Actor::Principal(principal),
+        (None, None) => Actor::Caller,
+    };
     let binding = optional(8)?.map(|name| Cow::Owned(name.as_ref().to_owned()));
     Ok(Cause { actor, request: optional(7)?, binding })
 }
@@ -319,16 +327,37 @@ pub(super) fn paused(
     before: Timestamp,
     limit: usize,
 ) -> Result<Vec<(Key, Timestamp)>, Fault> {
+    unchanged(conn, sql::PAUSED_TASKS, agent, before, limit)
+}
+
+/// The tasks that have waited for their turn since before `before`.
+pub(super) fn queued(
+    conn: &Connection,
+    agent: &AgentName,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<(Key, Timestamp)>, Fault> {
+    unchanged(conn, sql::QUEUED_TASKS, agent, before, limit)
+}
+
+/// The tasks that a statement finds for an agent, whose status did not change since before `before`.
+fn unchanged(
+    conn: &Connection,
+    statement: &str,
+    agent: &AgentName,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<(Key, Timestamp)>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
-    let mut find = conn.prepare_cached(sql::PAUSED_TASKS)?;
+    let mut find = conn.prepare_cached(statement)?;
     let mut rows = find.query(params![agent, before.as_millis(), size(limit)])?;
-    let mut paused = Vec::new();
+    let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         let changed = Timestamp::from_millis(row.get(1)?);
-        paused.extend(named(&conn, row.get(0)?)?.map(|key| (key, changed)));
+        found.extend(named(&conn, row.get(0)?)?.map(|key| (key, changed)));
     }
-    Ok(paused)
+    Ok(found)
 }
 
 pub(super) fn find_agent(conn: &Connection, name: &AgentName) -> Result<Option<i64>, Fault> {

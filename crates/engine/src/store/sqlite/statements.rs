@@ -42,6 +42,14 @@ macro_rules! api_key {
     };
 }
 
+/// The columns that [`super::registrations::read`] reads.
+macro_rules! registration {
+    () => {
+        "SELECT name, role, instance, tenant, principal, declaration, session, card_url, card_digest, \
+         card, card_changed_to, created, last_seen FROM registrations"
+    };
+}
+
 /// The columns that [`super::audit::record`] reads.
 macro_rules! audit_record {
     () => {
@@ -82,9 +90,9 @@ statements! {
          holder, kept, webhooks FROM tasks WHERE owner = ?1 AND id = ?2";
     ADD_TASK =
         "INSERT INTO tasks (row, owner, id, agent, context, state, changed, created, hidden, phase, \
-         head, bytes, counted, turn, attempt, epoch, unread, holder, kept) \
+         head, bytes, counted, turn, attempt, epoch, unread, holder, kept, requires, rank) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14, ?15, ?16, \
-         ?17, ?18) ON CONFLICT (owner, id) DO NOTHING";
+         ?17, ?18, ?19, ?20) ON CONFLICT (owner, id) DO NOTHING";
     /// All columns that can change. SQLite rewrites every index with a column in SET, even if its
     /// value stays the same, so the other columns are not here.
     UPDATE_TASK =
@@ -103,7 +111,8 @@ statements! {
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     ADD_COMMIT = "INSERT INTO commits (position, at) VALUES (?1, ?2)";
     ADD_CAUSE =
-        "INSERT INTO causes (position, actor, request, binding) VALUES (?1, ?2, ?3, ?4)";
+        "INSERT INTO causes (position, actor, request, binding, session, number) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     ADD_BLOCK = "INSERT OR IGNORE INTO presence (owner, block) VALUES (?1, ?2)";
     PUT_SNAPSHOT =
         "INSERT OR REPLACE INTO snapshots (task, status, history, metadata, artifacts) \
@@ -152,7 +161,7 @@ statements! {
     READ_LOG =
         "SELECT e.seq, e.kind, e.body, e.position, \
          (SELECT at FROM commits WHERE position <= e.position ORDER BY position DESC LIMIT 1), \
-         c.position, c.actor, c.request, c.binding \
+         c.position, c.actor, c.request, c.binding, c.session, c.number \
          FROM events e LEFT JOIN causes c ON c.position = e.position \
          WHERE e.task = ?1 AND e.seq > ?2 ORDER BY e.seq LIMIT ?3";
     FIND_KIND = "SELECT kind FROM events WHERE task = ?1 AND seq = ?2";
@@ -227,25 +236,45 @@ statements! {
     SERVE_AGENTS = "UPDATE members SET agents = ?2 WHERE id = ?1";
     DROP_MEMBER = "DELETE FROM members WHERE id = ?1";
     FIND_MEMBER = "SELECT 1 FROM members WHERE id = ?1";
-    NEXT_MEMBER = "SELECT id, kind, name, agents FROM members WHERE id > ?1 ORDER BY id LIMIT 1";
+    /// Every id has 16 bytes. The condition only avoids a scan in the plan.
+    ALL_MEMBERS = "SELECT id, kind, name, agents FROM members WHERE id > x'' ORDER BY id";
+    ADD_WORKER =
+        "INSERT INTO members (id, kind, name, agents, worker) VALUES (?1, 1, ?2, ?3, ?4)";
+    FIND_WORKER = "SELECT name, agents, worker FROM members WHERE id = ?1 AND kind = 1";
+    WORKERS_OF_NAME =
+        "SELECT id, worker FROM members INDEXED BY members_by_name WHERE kind = 1 AND name = ?1";
 
     // Due tasks. The statements step from one agent and holder to the next, instead of reading past
     // the tasks that living members hold.
     NEXT_ACTIVE_AGENT =
         "SELECT agent, (SELECT name FROM agents WHERE id = agent) \
          FROM tasks INDEXED BY tasks_active WHERE phase = 1 AND agent > ?1 ORDER BY agent LIMIT 1";
+    NEXT_LABEL_SET =
+        "SELECT requires, (SELECT labels FROM label_sets WHERE id = requires) \
+         FROM tasks INDEXED BY tasks_active \
+         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND requires > ?3 \
+         ORDER BY requires LIMIT 1";
     DUE_OWNER =
         "SELECT owner FROM tasks INDEXED BY tasks_active \
-         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND owner > ?3 ORDER BY owner LIMIT 1";
+         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND requires = ?3 AND owner > ?4 \
+         ORDER BY owner LIMIT 1";
     DUE_TASKS =
-        "SELECT created, row FROM tasks INDEXED BY tasks_active \
-         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND owner = ?3 ORDER BY created, row";
+        "SELECT rank, created, row FROM tasks INDEXED BY tasks_active \
+         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND requires = ?3 AND owner = ?4 \
+         ORDER BY rank, created, row";
+    FIND_LABEL_SET = "SELECT id FROM label_sets WHERE labels = ?1";
+    ADD_LABEL_SET =
+        "INSERT INTO label_sets (labels) SELECT ?1 \
+         WHERE coalesce((SELECT max(id) FROM label_sets), 0) < ?2";
     NEXT_HOLDER =
         "SELECT holder FROM tasks INDEXED BY tasks_active \
          WHERE phase = 1 AND agent = ?1 AND holder > ?2 ORDER BY holder LIMIT 1";
     HELD_TASKS =
         "SELECT row FROM tasks INDEXED BY tasks_active \
          WHERE phase = 1 AND agent = ?1 AND holder = ?2";
+    SOME_HELD_TASKS =
+        "SELECT row FROM tasks INDEXED BY tasks_active \
+         WHERE phase = 1 AND agent = ?1 AND holder = ?2 LIMIT ?3";
     NAME_TASK =
         "SELECT o.tenant, o.principal, t.id FROM tasks t \
          CROSS JOIN owners o ON o.id = t.owner WHERE t.row = ?1";
@@ -253,6 +282,10 @@ statements! {
     PAUSED_TASKS =
         "SELECT row, changed FROM tasks INDEXED BY tasks_paused \
          WHERE phase = 0 AND state IN (6, 8) AND agent = ?1 AND changed < ?2 \
+         ORDER BY changed, row LIMIT ?3";
+    QUEUED_TASKS =
+        "SELECT row, changed FROM tasks INDEXED BY tasks_queued \
+         WHERE phase = 1 AND state = 1 AND holder IS NULL AND agent = ?1 AND changed < ?2 \
          ORDER BY changed, row LIMIT ?3";
 
     // Serial queue. A task `?1` names its conversation.
@@ -402,6 +435,21 @@ statements! {
     OLDEST_AUDIT =
         "SELECT number, at, hash FROM audit WHERE number > 0 ORDER BY number LIMIT ?1";
     DROP_AUDIT = "DELETE FROM audit WHERE number <= ?1";
+
+    // Registrations.
+    PUT_REGISTRATION =
+        "INSERT OR REPLACE INTO registrations (name, role, instance, tenant, principal, declaration, \
+         session, card_url, card_digest, card, card_changed_to, created, last_seen) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+    DROP_REGISTRATION = "DELETE FROM registrations WHERE name = ?1";
+    SEE_REGISTRATION = "UPDATE registrations SET last_seen = ?2 WHERE name = ?1 AND last_seen < ?2";
+    CHANGE_CARD =
+        "UPDATE registrations SET card_changed_to = ?2 WHERE name = ?1 AND card_url IS NOT NULL";
+    FIND_REGISTRATION = concat!(registration!(), " WHERE name = ?1");
+    LIST_REGISTRATIONS = concat!(registration!(), " WHERE name > ?1 ORDER BY name LIMIT ?2");
+    UNSEEN_REGISTRATIONS =
+        "SELECT name FROM registrations INDEXED BY registrations_unseen \
+         WHERE card_url IS NULL AND last_seen < ?1 ORDER BY last_seen LIMIT ?2";
 
     // Webhooks.
     FIND_TASK_HEAD =

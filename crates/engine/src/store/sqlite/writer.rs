@@ -268,12 +268,14 @@ mod tests {
             expect: TaskVersion::new(expect, 0),
             fence: None,
             writer: MemberId(1),
+            node: None,
             header,
             events: vec![(Kind::Artifact, bytes::Bytes::new())],
             snapshot: None,
             dedup: Some(Dedup { key: [key; 32], content: [0; 32] }),
             webhook: None,
             cause: Cause::default(),
+            demands: None,
         }
     }
 
@@ -312,7 +314,8 @@ mod tests {
         };
         let mut writer = Writer::new(shared, None, None, opened.next);
         let mut conn = conn.lock().unwrap();
-        conn.execute("INSERT INTO members VALUES (?1, 0, '', '[]')", [MemberId(1).blob()]).unwrap();
+        conn.execute("INSERT INTO members VALUES (?1, 0, '', '[]', NULL)", [MemberId(1).blob()])
+            .unwrap();
         assert_eq!(outcomes(&mut writer, &mut conn, [append("damaged", 0, 1)]), [Ok(1)]);
         conn.execute_batch("UPDATE tasks SET unread = 'x'; UPDATE dedup SET position = 77")
             .unwrap();

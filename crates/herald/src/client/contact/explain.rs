@@ -203,6 +203,12 @@ impl Contact {
             ErrorKind::QuestionChanged => {
                 "read the question that is open now, and answer it by its id".to_owned()
             }
+            ErrorKind::WorkerUnknown | ErrorKind::WorkerExpired => {
+                "register the worker again".to_owned()
+            }
+            ErrorKind::WorkerNameTaken => "choose another instance id".to_owned(),
+            ErrorKind::TurnOver => "stop the turn: another worker has it, or it ended".to_owned(),
+            ErrorKind::WriteRefused => "correct the write; nothing of it was stored".to_owned(),
             ErrorKind::TooLarge => {
                 "upload it where the agent can fetch it, and give its URL with --file".to_owned()
             }

@@ -97,6 +97,7 @@ pub(crate) enum KindSection {
     Handler(ProgramSection),
     A2a(Box<A2aSection>),
     Llm(Box<LlmSection>),
+    Worker(WorkerSection),
     Echo,
     Conformance(ConformanceSection),
     Coding(Preset, ProgramSection, CodingSection),
@@ -211,6 +212,25 @@ pub(crate) struct A2aSection {
     pub(crate) retries: Option<usize>,
     /// The details of its failures that callers see.
     pub(crate) error_detail: Option<ErrorDetailKey>,
+}
+
+/// A role that workers on other machines serve.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct WorkerSection {
+    /// The treatment of messages while no worker is there.
+    pub(crate) unavailable: Option<UnavailableKey>,
+    /// The longest time that a task waits for its turn to begin.
+    pub(crate) deadline: Option<TimeSpan>,
+    /// The time without a sign of a worker after which its turns are given to others.
+    pub(crate) lease: Option<TimeSpan>,
+    /// The treatment of a turn whose worker died.
+    pub(crate) recovery: Option<RecoveryKey>,
+    /// The number of attempts at a turn, the first one included.
+    pub(crate) attempts: Option<u32>,
+    /// The number of earlier tasks of a conversation that a turn gets.
+    pub(crate) memory: Option<usize>,
+    /// True if the workers wait for answers within their turns.
+    pub(crate) waits: Option<bool>,
 }
 
 /// The test agent for the public conformance suites.
@@ -353,6 +373,21 @@ pub(crate) enum OtherwiseKey {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+pub(crate) enum UnavailableKey {
+    Queue,
+    Refuse,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RecoveryKey {
+    Rerun,
+    Resume,
+    Fail,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum InputKey {
     Text,
     Json,
@@ -446,6 +481,7 @@ impl KindSection {
             AgentKind::Handler => Self::Handler(part(span, keys)?),
             AgentKind::A2a => Self::A2a(part(span, keys)?),
             AgentKind::Llm => Self::Llm(part(span, keys)?),
+            AgentKind::Worker => Self::Worker(part(span, keys)?),
             AgentKind::Echo => Self::Echo,
             AgentKind::Conformance => Self::Conformance(part(span, keys)?),
             AgentKind::Coding(preset) => {
@@ -462,6 +498,7 @@ impl KindSection {
             Self::Handler(_) => AgentKind::Handler,
             Self::A2a(_) => AgentKind::A2a,
             Self::Llm(_) => AgentKind::Llm,
+            Self::Worker(_) => AgentKind::Worker,
             Self::Echo => AgentKind::Echo,
             Self::Conformance(_) => AgentKind::Conformance,
             Self::Coding(preset, ..) => AgentKind::Coding(*preset),
@@ -475,6 +512,7 @@ impl KindSection {
             (vec![AgentKind::Handler.name()], ProgramSection::json_schema(generator)),
             (vec![AgentKind::A2a.name()], A2aSection::json_schema(generator)),
             (vec![AgentKind::Llm.name()], LlmSection::json_schema(generator)),
+            (vec![AgentKind::Worker.name()], WorkerSection::json_schema(generator)),
             (vec![AgentKind::Echo.name()], json_schema!({ "type": "object", "properties": {} })),
             (vec![AgentKind::Conformance.name()], ConformanceSection::json_schema(generator)),
             (Preset::ALL.map(Preset::name).to_vec(), with_program::<CodingSection>(generator)),

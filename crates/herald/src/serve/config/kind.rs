@@ -15,6 +15,7 @@ pub(crate) enum AgentKind {
     Handler,
     A2a,
     Llm,
+    Worker,
     Coding(Preset),
 }
 
@@ -26,8 +27,15 @@ pub(crate) struct KeyError {
 }
 
 impl AgentKind {
-    const PLAIN: [Self; 6] =
-        [Self::Exec, Self::Handler, Self::A2a, Self::Llm, Self::Echo, Self::Conformance];
+    const PLAIN: [Self; 7] = [
+        Self::Exec,
+        Self::Handler,
+        Self::A2a,
+        Self::Llm,
+        Self::Worker,
+        Self::Echo,
+        Self::Conformance,
+    ];
 
     /// The kind with this name.
     pub(crate) fn read(name: &str) -> Result<Self, KeyError> {
@@ -35,9 +43,6 @@ impl AgentKind {
         let known: Vec<_> = known.collect();
         if let Some(kind) = known.iter().find(|kind| kind.name() == name) {
             return Ok(*kind);
-        }
-        if name == "worker" {
-            return Err(KeyError::new("kind", "kind = \"worker\" is not part of this version"));
         }
         let meant = match near(name, known.iter().map(|kind| kind.name())) {
             Some(meant) => format!("did you mean {meant:?}?"),
@@ -57,6 +62,7 @@ impl AgentKind {
             Self::Handler => "handler",
             Self::A2a => "a2a",
             Self::Llm => "llm",
+            Self::Worker => "worker",
             Self::Coding(preset) => preset.name(),
         }
     }
@@ -65,7 +71,7 @@ impl AgentKind {
     pub(crate) fn runs_programs(self) -> bool {
         match self {
             Self::Exec | Self::Handler | Self::Coding(_) => true,
-            Self::Echo | Self::Conformance | Self::A2a | Self::Llm => false,
+            Self::Echo | Self::Conformance | Self::A2a | Self::Llm | Self::Worker => false,
         }
     }
 }

@@ -113,18 +113,25 @@ pub(crate) fn check_names(
     agents: &[AgentSettings],
 ) -> Result<(), ConfigError> {
     let tokens = auth.tokens.iter().enumerate().map(|(index, token)| {
-        (format!("auth.tokens.{index}"), token.agents.as_deref(), token.skills.as_deref())
+        let key = format!("auth.tokens.{index}");
+        (
+            key,
+            token.agents.as_deref(),
+            token.skills.as_deref(),
+            serves_roles(token.scopes.as_deref()),
+        )
     });
     let identities =
         auth.certificates.iter().flat_map(|section| section.identities.iter().enumerate());
     let identities = identities.map(|(index, one)| {
         let key = format!("auth.certificates.identities.{index}");
-        (key, one.agents.as_deref(), one.skills.as_deref())
+        (key, one.agents.as_deref(), one.skills.as_deref(), serves_roles(one.scopes.as_deref()))
     });
-    for (key, names, skills) in tokens.chain(identities) {
+    for (key, names, skills, serves_roles) in tokens.chain(identities) {
         let known = || agents.iter().map(|agent| agent.profile.name.as_str());
         for (index, name) in names.unwrap_or_default().iter().enumerate() {
-            if !known().any(|known| known == name) {
+            // Workers bring roles that the file does not have.
+            if !serves_roles && !known().any(|known| known == name) {
                 let said = unknown("agent", name, known());
                 return Err(source.fault_at(&format!("{key}.agents.{index}"), said));
             }
@@ -132,8 +139,10 @@ pub(crate) fn check_names(
         let allowed = |agent: &&AgentSettings| {
             names.is_none_or(|names| names.iter().any(|name| name == agent.profile.name.as_str()))
         };
-        // The skills of another server are not known here.
-        if agents.iter().filter(allowed).any(|agent| agent.kind == AgentKind::A2a) {
+        // The skills of another server and of workers are not known here.
+        let has_others =
+            |agent: &AgentSettings| matches!(agent.kind, AgentKind::A2a | AgentKind::Worker);
+        if serves_roles || agents.iter().filter(allowed).any(has_others) {
             continue;
         }
         let known = || agents.iter().filter(allowed).flat_map(|agent| skill_ids(&agent.profile));
@@ -145,6 +154,12 @@ pub(crate) fn check_names(
         }
     }
     Ok(())
+}
+
+/// True if a credential with these scopes can serve roles, also those that no configuration has.
+fn serves_roles(scopes: Option<&[ScopeKey]>) -> bool {
+    let scopes: Scopes = scopes.unwrap_or_default().iter().copied().map(Scopes::from).collect();
+    scopes.contains(Scopes::WORK) || scopes.contains(Scopes::REGISTER)
 }
 
 fn skill_ids(profile: &Profile) -> impl Iterator<Item = &str> + Clone {

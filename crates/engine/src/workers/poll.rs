@@ -1,0 +1,78 @@
+//! Poll of a worker: its heartbeat, its whole state, and the wait for something to do.
+
+use std::time::Duration;
+
+use herald_protocol::Error;
+use tokio::time::{Instant, sleep_until};
+
+use crate::{
+    caller::Caller,
+    fault::refuse,
+    store::{Epoch, StoreError},
+    workers::{SessionRef, Workers, expired, pool::PollReply},
+};
+
+/// The longest wait of a poll: a third of the lease.
+pub const MAX_POLL_WAIT: Duration = Duration::from_secs(5);
+
+/// The most turns that a poll lists.
+const MAX_LISTED: usize = 4096;
+
+/// A poll of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Poll {
+    /// The number of further turns that the worker can run now. Zero while it drains.
+    pub free: usize,
+    /// Every turn that the worker has, with its epoch.
+    pub turns: Vec<(String, Epoch)>,
+    /// The longest wait, at most [`MAX_POLL_WAIT`].
+    pub wait: Duration,
+}
+
+impl Workers<'_> {
+    /// Counts a heartbeat of a worker and waits for something to do: a turn, a stop, an answer. A newer
+    /// poll of the session ends the wait, and so does the shutdown of the server.
+    pub async fn poll(
+        &self,
+        caller: &Caller,
+        at: &SessionRef,
+        poll: Poll,
+    ) -> Result<PollReply, Error> {
+        if poll.turns.len() > MAX_LISTED {
+            return Err(Error::field("turns", format!("must be at most {MAX_LISTED}")));
+        }
+        let leaving = PollReply { leaving: true, ..PollReply::default() };
+        if self.core.is_draining() {
+            return Ok(leaving);
+        }
+        let (_, pool) = self.find(caller, at).await?;
+        match self.core.store.count_heartbeat(at.session).await {
+            Ok(()) => {}
+            Err(StoreError::NotMember) => {
+                pool.remove(at.session);
+                return Err(expired());
+            }
+            Err(error) => return Err(refuse(error)),
+        }
+        self.core.directory.see(&at.name, self.core.now(), self.core.alive_since());
+        let deadline = Instant::now() + poll.wait.min(MAX_POLL_WAIT);
+        let waiting = pool.begin_poll(at.session, poll.free, poll.turns);
+        let Some(mut waiting) = waiting else { return Err(expired()) };
+        let mut is_over = false;
+        loop {
+            waiting.changes.mark_unchanged();
+            let Some((reply, is_new)) = waiting.collect() else {
+                // A newer poll of the session has begun, or the session has ended.
+                return if waiting.is_alive() { Ok(PollReply::default()) } else { Err(expired()) };
+            };
+            if is_new || is_over {
+                return Ok(reply);
+            }
+            tokio::select! {
+                changed = waiting.changes.changed() => if changed.is_err() { return Err(expired()) },
+                () = sleep_until(deadline) => is_over = true,
+                () = self.core.draining.cancelled() => return Ok(leaving),
+            }
+        }
+    }
+}

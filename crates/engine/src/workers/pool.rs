@@ -1,0 +1,545 @@
+//! Pool of one role: the sessions of its workers, their free places and the turns that they run.
+//!
+//! A place is free while a poll waits that offers it, so that a task is only claimed for a worker that can
+//! be reached. Sessions with the same labels form a class; a claim is made for one class at a time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use herald_protocol::Metadata;
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    store::{Epoch, MemberId, WorkerMember},
+    turns::turn::{Assignment, StopReason},
+    workers::{
+        proxy::{PolledTurn, WorkerTurn},
+        role::RoleSettings,
+    },
+};
+
+/// The ended turns that a session remembers, so that a repeated end is answered.
+const REMEMBERED_ENDS: usize = 64;
+
+/// The classes whose exhaustion is remembered. Forgetting one costs a query.
+const MAX_CLASSES: usize = 1024;
+
+/// The sorted labels of a class of sessions.
+pub(crate) type Labels = Arc<[String]>;
+
+/// The workers of one role.
+#[derive(Debug)]
+pub(crate) struct WorkerPool {
+    pub(crate) settings: RoleSettings,
+    state: Mutex<PoolState>,
+    /// Wakes the dispatcher of the role.
+    dispatcher: Arc<Notify>,
+    /// Held while a session is restored from the store, so that it is restored once.
+    pub(crate) restoring: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    sessions: HashMap<MemberId, Session>,
+    /// The sessions with free places, by class, the one that has waited longest first.
+    ready: BTreeMap<Labels, BTreeSet<(u64, MemberId)>>,
+    /// The classes for which no task was due, each at a number of `wakes`.
+    exhausted: HashMap<Labels, u64>,
+    /// Counts the wake-ups of the dispatcher: after each, tasks may be due.
+    wakes: u64,
+    /// The next number of a poll, and of the order of sessions.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Session {
+    worker: Arc<WorkerMember>,
+    labels: Labels,
+    turns: HashMap<(String, Epoch), Arc<WorkerTurn>>,
+    ended: VecDeque<(String, Epoch)>,
+    /// Places that are taken for turns which the session does not have yet.
+    reserved: usize,
+    /// Turns of before a restart that are being attached.
+    attaching: usize,
+    /// Free places of the poll that waits now.
+    places: usize,
+    /// The number of the last poll.
+    poll: u64,
+    is_polling: bool,
+    /// The position in [`PoolState::ready`], while it is there.
+    order: u64,
+    /// Turns of the last poll that the session does not hold.
+    lost: Vec<(String, Epoch)>,
+    lost_told: HashSet<(String, Epoch)>,
+    changes: Arc<watch::Sender<()>>,
+}
+
+/// A living session of a worker.
+#[derive(Debug, Clone)]
+pub struct SessionView {
+    /// The session, which is also its member id in the store.
+    pub session: MemberId,
+    /// The worker.
+    pub worker: Arc<WorkerMember>,
+    /// The number of its turns.
+    pub turns: usize,
+    /// True while a poll waits.
+    pub is_polling: bool,
+}
+
+/// A place of a worker for one turn. Dropping it frees the place.
+#[derive(Debug)]
+pub(crate) struct WorkerPlace {
+    pool: Arc<WorkerPool>,
+    session: MemberId,
+    pub(crate) labels: Labels,
+    /// True if the turn is one of before a restart.
+    pub(crate) is_attached: bool,
+    turn: Mutex<Option<Arc<WorkerTurn>>>,
+}
+
+/// A poll that waits.
+#[derive(Debug)]
+pub(crate) struct WaitingPoll {
+    pool: Arc<WorkerPool>,
+    session: MemberId,
+    number: u64,
+    pub(crate) changes: watch::Receiver<()>,
+}
+
+/// A turn as a worker lists it.
+pub(crate) type ListedTurn = (String, Epoch);
+
+/// The content of a reply to a poll.
+#[derive(Debug, Default)]
+pub struct PollReply {
+    /// Turns that the worker does not have yet.
+    pub assignments: Vec<GivenTurn>,
+    /// Turns that the worker must stop.
+    pub stop: Vec<StoppedTurn>,
+    /// The ids of turns whose answer can be taken.
+    pub answered: Vec<String>,
+    /// True if the server shuts down. The worker keeps its turns and polls again.
+    pub leaving: bool,
+}
+
+/// A turn for a worker.
+#[derive(Debug, Clone)]
+pub struct GivenTurn {
+    /// The id of the turn.
+    pub id: String,
+    /// The epoch of the claim.
+    pub epoch: Epoch,
+    /// The assignment.
+    pub assignment: Assignment,
+    /// The end of the task's log.
+    pub head: u64,
+}
+
+/// A turn that a worker must stop.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoppedTurn {
+    /// The id of the turn.
+    pub id: String,
+    /// The epoch under which the worker listed it.
+    pub epoch: Epoch,
+    /// The reason.
+    pub reason: StopReason,
+    /// The metadata of a cancel.
+    pub metadata: Option<Metadata>,
+}
+
+/// A turn of a session, by its id and epoch.
+#[derive(Debug)]
+pub(crate) enum FoundTurn {
+    Running(Arc<WorkerTurn>),
+    /// It ended a short time ago.
+    Ended,
+    Unknown,
+}
+
+impl WorkerPool {
+    pub(crate) fn new(settings: RoleSettings) -> Self {
+        Self {
+            settings,
+            state: Mutex::default(),
+            dispatcher: Arc::default(),
+            restoring: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The waker of the dispatcher.
+    pub(crate) fn dispatcher(&self) -> &Arc<Notify> {
+        &self.dispatcher
+    }
+
+    /// Notes that tasks may be due, and wakes the dispatcher.
+    pub(crate) fn wake(&self) {
+        self.lock().wakes += 1;
+        self.dispatcher.notify_one();
+    }
+
+    /// Adds a session. `attaching` turns of it are offered later.
+    pub(crate) fn add(&self, id: MemberId, worker: WorkerMember, attaching: usize) {
+        let session = Session {
+            labels: worker.labels.clone().into(),
+            worker: Arc::new(worker),
+            turns: HashMap::new(),
+            ended: VecDeque::new(),
+            reserved: 0,
+            attaching,
+            places: 0,
+            poll: 0,
+            is_polling: false,
+            order: 0,
+            lost: Vec::new(),
+            lost_told: HashSet::new(),
+            changes: Arc::new(watch::Sender::new(())),
+        };
+        self.lock().sessions.insert(id, session);
+    }
+
+    /// Removes a session whose member is dead. Its turns end here. Returns false if it is not known.
+    pub(crate) fn remove(&self, id: MemberId) -> bool {
+        let mut state = self.lock();
+        let Some(mut session) = state.sessions.remove(&id) else { return false };
+        session.places = 0;
+        state.update_ready(id, &mut session);
+        drop(state);
+        for turn in session.turns.values() {
+            turn.lose();
+        }
+        session.changes.send_replace(());
+        self.wake();
+        true
+    }
+
+    /// The worker of a session.
+    pub(crate) fn worker(&self, id: MemberId) -> Option<Arc<WorkerMember>> {
+        self.lock().sessions.get(&id).map(|session| Arc::clone(&session.worker))
+    }
+
+    /// The ids of the sessions.
+    pub(crate) fn ids(&self) -> Vec<MemberId> {
+        self.lock().sessions.keys().copied().collect()
+    }
+
+    /// The number of sessions.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().sessions.len()
+    }
+
+    /// The number of turns of all sessions.
+    pub(crate) fn turns(&self) -> usize {
+        self.lock().sessions.values().map(|session| session.turns.len()).sum()
+    }
+
+    /// The sessions.
+    pub(crate) fn views(&self) -> Vec<SessionView> {
+        let state = self.lock();
+        let view = |(id, session): (&MemberId, &Session)| SessionView {
+            session: *id,
+            worker: Arc::clone(&session.worker),
+            turns: session.turns.len(),
+            is_polling: session.is_polling,
+        };
+        state.sessions.iter().map(view).collect()
+    }
+
+    /// The number of wake-ups, and the classes that have free places and may have due tasks.
+    pub(crate) fn ready(&self) -> (u64, Vec<Labels>) {
+        let state = self.lock();
+        let classes = state.ready.keys().filter(|class| !state.is_exhausted(class));
+        (state.wakes, classes.cloned().collect())
+    }
+
+    /// Notes that no task was due for a class after so many wake-ups.
+    pub(crate) fn exhaust(&self, class: &Labels, wakes: u64) {
+        let mut state = self.lock();
+        if state.exhausted.len() >= MAX_CLASSES {
+            state.exhausted.clear();
+        }
+        state.exhausted.insert(Arc::clone(class), wakes);
+    }
+
+    /// Takes a free place of a class.
+    pub(crate) fn take(self: &Arc<Self>, class: &Labels) -> Option<WorkerPlace> {
+        let mut state = self.lock();
+        let (_, session) = *state.ready.get(class)?.first()?;
+        state.take(session);
+        drop(state);
+        Some(self.place(session, Arc::clone(class), false))
+    }
+
+    /// Takes a free place of a worker with these labels, if no task waits for it.
+    pub(crate) fn try_take(self: &Arc<Self>, required: &[String]) -> Option<WorkerPlace> {
+        let mut state = self.lock();
+        let fits = |class: &Labels| {
+            required.iter().all(|label| class.contains(label)) && state.is_exhausted(class)
+        };
+        let (class, sessions) = state.ready.iter().find(|(class, _)| fits(class))?;
+        let (class, (_, session)) = (Arc::clone(class), *sessions.first()?);
+        state.take(session);
+        drop(state);
+        Some(self.place(session, class, false))
+    }
+
+    /// The place of a turn that a session holds since before a restart.
+    pub(crate) fn attached_place(self: &Arc<Self>, session: MemberId) -> WorkerPlace {
+        self.place(session, Labels::from([]), true)
+    }
+
+    fn place(
+        self: &Arc<Self>,
+        session: MemberId,
+        labels: Labels,
+        is_attached: bool,
+    ) -> WorkerPlace {
+        WorkerPlace { pool: Arc::clone(self), session, labels, is_attached, turn: Mutex::default() }
+    }
+
+    /// Waits until every turn of before a restart is attached. Returns false if the session is gone.
+    pub(crate) async fn attached(&self, id: MemberId) -> bool {
+        loop {
+            let mut changes = match self.lock().sessions.get(&id) {
+                None => return false,
+                Some(session) if session.attaching == 0 => return true,
+                Some(session) => session.changes.subscribe(),
+            };
+            if changes.changed().await.is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// A turn of a session.
+    pub(crate) fn turn(&self, session: MemberId, turn: &ListedTurn) -> FoundTurn {
+        let state = self.lock();
+        let Some(session) = state.sessions.get(&session) else { return FoundTurn::Unknown };
+        match session.turns.get(turn) {
+            Some(found) => FoundTurn::Running(Arc::clone(found)),
+            None if session.ended.contains(turn) => FoundTurn::Ended,
+            None => FoundTurn::Unknown,
+        }
+    }
+
+    /// Begins a poll, which ends the one before it. `None` if the session is gone.
+    pub(crate) fn begin_poll(
+        self: &Arc<Self>,
+        id: MemberId,
+        free: usize,
+        listed: Vec<ListedTurn>,
+    ) -> Option<WaitingPoll> {
+        let mut state = self.lock();
+        state.next += 1;
+        let number = state.next;
+        let mut session = state.sessions.remove(&id)?;
+        session.poll = number;
+        session.is_polling = true;
+        let listed: HashSet<ListedTurn> = listed.into_iter().collect();
+        for (turn, proxy) in &session.turns {
+            proxy.polled(number, listed.contains(turn));
+        }
+        session.lost_told.retain(|turn| listed.contains(turn));
+        session.lost =
+            listed.into_iter().filter(|turn| !session.turns.contains_key(turn)).collect();
+        let unlisted = session.turns.values().filter(|turn| turn.is_unlisted(number)).count();
+        let free = free.min(session.worker.concurrency);
+        session.places = free.saturating_sub(session.reserved + unlisted);
+        state.update_ready(id, &mut session);
+        let has_work = session.places > 0 && !state.is_exhausted(&session.labels);
+        let changes = Arc::clone(&session.changes);
+        state.sessions.insert(id, session);
+        drop(state);
+        if has_work {
+            self.dispatcher.notify_one();
+        }
+        changes.send_replace(());
+        Some(WaitingPoll {
+            pool: Arc::clone(self),
+            session: id,
+            number,
+            changes: changes.subscribe(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().expect("nothing panics while it holds the sessions")
+    }
+}
+
+impl PoolState {
+    /// True if no task was due for the class at the last wake-up.
+    fn is_exhausted(&self, class: &Labels) -> bool {
+        self.exhausted.get(class) == Some(&self.wakes)
+    }
+
+    /// Takes a place of a session.
+    fn take(&mut self, id: MemberId) {
+        let Some(mut session) = self.sessions.remove(&id) else { return };
+        session.places -= 1;
+        session.reserved += 1;
+        self.update_ready(id, &mut session);
+        self.sessions.insert(id, session);
+    }
+
+    /// Moves a session to the end of its class, or out of it if it has no free place.
+    fn update_ready(&mut self, id: MemberId, session: &mut Session) {
+        if let Some(class) = self.ready.get_mut(&session.labels) {
+            class.remove(&(session.order, id));
+            if class.is_empty() {
+                self.ready.remove(&session.labels);
+            }
+        }
+        if session.places > 0 {
+            self.next += 1;
+            session.order = self.next;
+            let class = self.ready.entry(Arc::clone(&session.labels)).or_default();
+            class.insert((session.order, id));
+        }
+    }
+
+    /// Frees a place of the poll that waits now, if there is one.
+    fn free_place(&mut self, id: MemberId) -> bool {
+        let Some(mut session) = self.sessions.remove(&id) else { return false };
+        let taken = session.places + session.reserved + session.turns.len();
+        if session.is_polling && taken < session.worker.concurrency {
+            session.places += 1;
+        }
+        self.update_ready(id, &mut session);
+        let has_work = session.places > 0 && !self.is_exhausted(&session.labels);
+        self.sessions.insert(id, session);
+        has_work
+    }
+}
+
+impl WorkerPlace {
+    /// The member that the claim of the turn names.
+    pub(crate) fn member(&self) -> MemberId {
+        self.session
+    }
+
+    /// The pool of the worker.
+    pub(crate) fn pool(&self) -> &Arc<WorkerPool> {
+        &self.pool
+    }
+
+    /// Gives the turn to the session, whose poll returns with it.
+    pub(crate) fn offer(&self, turn: &Arc<WorkerTurn>) {
+        *self.turn() = Some(Arc::clone(turn));
+        let mut state = self.pool.lock();
+        let Some(session) = state.sessions.get_mut(&self.session) else {
+            drop(state);
+            turn.lose();
+            return;
+        };
+        self.settle(session);
+        turn.belongs_to(Arc::clone(&session.changes));
+        session.turns.insert((turn.id.clone(), turn.claim.epoch), Arc::clone(turn));
+        session.changes.send_replace(());
+    }
+
+    /// Ends the state in which the session does not have the turn.
+    fn settle(&self, session: &mut Session) {
+        let count = if self.is_attached { &mut session.attaching } else { &mut session.reserved };
+        *count = count.saturating_sub(1);
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Option<Arc<WorkerTurn>>> {
+        self.turn.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+impl Drop for WorkerPlace {
+    fn drop(&mut self) {
+        let turn = self.turn().take();
+        let mut state = self.pool.lock();
+        let mut frees = false;
+        if let Some(session) = state.sessions.get_mut(&self.session) {
+            match &turn {
+                Some(turn) => {
+                    let key = (turn.id.clone(), turn.claim.epoch);
+                    session.turns.remove(&key);
+                    if session.ended.len() >= REMEMBERED_ENDS {
+                        session.ended.pop_front();
+                    }
+                    session.ended.push_back(key);
+                    frees = turn.has_outcome();
+                }
+                None => {
+                    self.settle(session);
+                    frees = !self.is_attached;
+                }
+            }
+            session.changes.send_replace(());
+        }
+        let has_work = frees && state.free_place(self.session);
+        drop(state);
+        if has_work {
+            self.pool.dispatcher.notify_one();
+        }
+        if let Some(turn) = turn {
+            turn.finished.cancel();
+        }
+    }
+}
+
+impl WaitingPoll {
+    /// The reply, and true if it has something that the worker was not told before. `None` if the session
+    /// is gone or a newer poll has begun.
+    pub(crate) fn collect(&self) -> Option<(PollReply, bool)> {
+        let mut state = self.pool.lock();
+        let session = state.sessions.get_mut(&self.session)?;
+        if session.poll != self.number {
+            return None;
+        }
+        let (mut reply, mut is_new) = (PollReply::default(), false);
+        for (id, epoch) in &session.lost {
+            is_new |= session.lost_told.insert((id.clone(), *epoch));
+            let (id, epoch, reason) = (id.clone(), *epoch, StopReason::Lost);
+            reply.stop.push(StoppedTurn { id, epoch, reason, metadata: None });
+        }
+        for turn in session.turns.values() {
+            let (id, epoch) = (turn.id.clone(), turn.claim.epoch);
+            let polled = turn.for_poll(self.number);
+            turn.told(&polled);
+            match polled {
+                PolledTurn::Quiet => {}
+                PolledTurn::Assign(head) => {
+                    is_new = true;
+                    let assignment = turn.assignment.clone();
+                    reply.assignments.push(GivenTurn { id, epoch, assignment, head });
+                }
+                PolledTurn::Stop(reason, metadata, fresh) => {
+                    is_new |= fresh;
+                    reply.stop.push(StoppedTurn { id, epoch, reason, metadata });
+                }
+                PolledTurn::Answered(fresh) => {
+                    is_new |= fresh;
+                    reply.answered.push(id);
+                }
+            }
+        }
+        Some((reply, is_new))
+    }
+
+    /// True if the session still exists.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.pool.lock().sessions.contains_key(&self.session)
+    }
+}
+
+impl Drop for WaitingPoll {
+    fn drop(&mut self) {
+        let mut state = self.pool.lock();
+        let Some(mut session) = state.sessions.remove(&self.session) else { return };
+        if session.poll == self.number {
+            session.is_polling = false;
+            session.places = 0;
+            state.update_ready(self.session, &mut session);
+        }
+        state.sessions.insert(self.session, session);
+    }
+}
