@@ -109,6 +109,7 @@ pub(crate) enum CliCommand {
     /// Claude Code can then discover the agents of the server and give them tasks.
     #[command(after_help = mcp::EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
     #[command(mut_arg("timeout", |arg| arg.hide(true)), mut_arg("output", |arg| arg.hide(true)))]
+    #[command(mut_arg("server", |arg| arg.help(mcp::SERVER_HELP)))]
     Mcp(McpArgs),
 
     /// Serve two test agents to try the other commands on; nothing is stored

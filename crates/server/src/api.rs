@@ -19,10 +19,10 @@ use herald_api::{
     },
     query,
     routes::{Nothing, calls},
-    tasks::{TaskLog, TaskLogQuery},
+    tasks::TaskLog,
 };
 use herald_engine::{Caller, Engine, Identity, Operator, Scopes};
-use herald_protocol::{Dialect, Error, ErrorKind, json};
+use herald_protocol::{Dialect, Error, ErrorKind, TaskId, json};
 use http::{Method, Response, StatusCode, header};
 use serde::Serialize;
 
@@ -239,7 +239,7 @@ pub(crate) async fn refresh_agent(
     refreshed.inspect_err(|error| request.refused(error))
 }
 
-/// A part of the log of a task, for a caller of another binding.
+/// A part of the log of one of the caller's tasks, for a caller of another binding.
 pub(crate) async fn task_log(
     exchange: &Exchange<'_>,
     caller: &Caller,
@@ -248,11 +248,12 @@ pub(crate) async fn task_log(
     after: u64,
     limit: u32,
 ) -> Result<TaskLog, Error> {
-    let parameters = vec![task.to_owned()];
-    let request = ApiRequest::of(exchange, caller, ApiRoute::GetTaskLog, is_local, parameters)?;
-    let (after, limit) = (Some(after), Some(limit));
-    let query = TaskLogQuery { after, limit, ..TaskLogQuery::default() };
-    log::get(&request, query, Nothing {}).await.inspect_err(|error| request.refused(error))
+    let request = ApiRequest::of(exchange, caller, ApiRoute::GetTaskLog, is_local, Vec::new())?;
+    let read = async {
+        let key = request.operator().locate(None, TaskId::from(task)).await?;
+        log::read(&request, &key, Some(after), Some(limit)).await
+    };
+    read.await.inspect_err(|error| request.refused(error))
 }
 
 impl<'a> ApiRequest<'a> {

@@ -31,7 +31,7 @@ use rmcp::transport::streamable_http_server::{
 use tokio::time::timeout;
 use tracing::Span;
 
-use self::{call::ToolCall, handler::ToolHandler};
+use self::{call::McpCall, handler::ToolHandler};
 use crate::{
     bind::{Exchange, jsonrpc},
     body::{Body, JSON, respond},
@@ -82,7 +82,7 @@ where
     if let Err(error) = check_shape(&body) {
         return refuse(exchange, error);
     }
-    let call = Arc::new(ToolCall {
+    let call = Arc::new(McpCall {
         shared: Arc::clone(shared),
         parts: exchange.parts.clone(),
         id: exchange.id,

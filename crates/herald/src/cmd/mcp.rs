@@ -41,11 +41,11 @@ pub(crate) async fn run(args: &McpArgs) -> Result<(), CliError> {
 async fn check(api: &Api) -> Result<(), CliError> {
     #[derive(Deserialize)]
     struct ProbeReply {
-        result: ProbeResult,
+        result: ProbedServer,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct ProbeResult {
+    struct ProbedServer {
         server_info: ServerInfo,
     }
     #[derive(Deserialize)]
@@ -69,8 +69,7 @@ async fn check(api: &Api) -> Result<(), CliError> {
             let place = api.place();
             let text = format!("{place} does not serve MCP of Herald at /mcp ({status})");
             Err(CliError::new(CliErrorKind::Unreachable, text).hint(
-                "is it a herald server of this version, and is [mcp] enabled in its herald.toml? Give the URL without \
-                 /mcp",
+                "is it a herald server of this version, and is [mcp] enabled in its herald.toml?",
             ))
         }
     }

@@ -113,7 +113,9 @@ async fn a_refused_credential_is_told_on_standard_error() {
         assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(4), ""), "{ended:?}");
         assert!(ended.stderr.contains("A2ACLI_BEARER"), "{ended:?}");
     }
-    let run = cli(["mcp", "--server", &url(&herald)]).env("A2ACLI_BEARER", &good);
+    // Also with the URL for clients that need no bridge.
+    let run =
+        cli(["mcp", "--server", &format!("{}/mcp", url(&herald))]).env("A2ACLI_BEARER", &good);
     let ended = run.stdin(initialize() + &send(2, "hello")).ok().await;
     assert!(reply(&ended, 2).to_string().contains("hello"), "{ended:?}");
 }

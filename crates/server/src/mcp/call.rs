@@ -17,7 +17,7 @@ use crate::{bind::Exchange, binding::Binding, guard::Ingress, shared::Shared, tr
 
 /// One request with a call of a tool. It owns everything, because the SDK runs tools in tasks of its own.
 #[derive(Debug)]
-pub(super) struct ToolCall {
+pub(super) struct McpCall {
     pub(super) shared: Arc<Shared>,
     pub(super) parts: Parts,
     pub(super) id: Uuid,
@@ -37,7 +37,7 @@ pub(super) enum SendOutcome {
     NotYet,
 }
 
-impl ToolCall {
+impl McpCall {
     /// The exchange of an operation at the endpoints of an agent, or of those at the root.
     pub(super) fn exchange(&self, agent: Option<AgentName>) -> Exchange<'_> {
         let (id, ingress) = (self.id, self.ingress);

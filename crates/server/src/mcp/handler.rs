@@ -16,7 +16,7 @@ use tracing::{Instrument, Span};
 
 use super::{
     agents,
-    call::ToolCall,
+    call::McpCall,
     catalog::{self, ToolName},
     coding, registry,
     reply::{self, ToolReply},
@@ -32,7 +32,7 @@ const INSTRUCTIONS: &str = "Herald is a server for A2A agents. discover_agents l
 /// The handler of one request.
 #[derive(Debug)]
 pub(super) struct ToolHandler {
-    pub(super) call: Arc<ToolCall>,
+    pub(super) call: Arc<McpCall>,
     /// The span of the request.
     pub(super) span: Span,
 }

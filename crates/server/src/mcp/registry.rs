@@ -5,7 +5,7 @@ use herald_protocol::Error;
 
 use super::{
     arguments::{RefreshArguments, RegisterArguments},
-    call::ToolCall,
+    call::McpCall,
     reply::ToolReply,
     tasks::MAX_NAME,
     untrusted::line,
@@ -13,7 +13,7 @@ use super::{
 use crate::api;
 
 pub(super) async fn register_agent(
-    call: &ToolCall,
+    call: &McpCall,
     arguments: RegisterArguments,
 ) -> Result<ToolReply, Error> {
     let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -57,7 +57,7 @@ pub(super) async fn register_agent(
 }
 
 pub(super) async fn refresh_agent_heartbeat(
-    call: &ToolCall,
+    call: &McpCall,
     arguments: RefreshArguments,
 ) -> Result<ToolReply, Error> {
     let RefreshArguments { agent_name, session } = arguments;

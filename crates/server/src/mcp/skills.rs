@@ -8,7 +8,7 @@ use rmcp::model::{JsonObject, Tool};
 
 use super::{
     arguments::SendArguments,
-    call::ToolCall,
+    call::McpCall,
     catalog::Effect,
     reply::ToolReply,
     tasks::{self, MAX_NAME},
@@ -29,7 +29,7 @@ pub(super) struct SkillTool {
 }
 
 /// The tools for skills that the caller may use.
-pub(super) fn list(call: &ToolCall) -> Vec<Tool> {
+pub(super) fn list(call: &McpCall) -> Vec<Tool> {
     let tools = skills(call).map(|(profile, index)| {
         let skill = &profile.skills[index];
         let description = format!(
@@ -47,7 +47,7 @@ pub(super) fn list(call: &ToolCall) -> Vec<Tool> {
 }
 
 /// The skill of a tool with this name.
-pub(super) fn find(call: &ToolCall, tool: &str) -> Option<SkillTool> {
+pub(super) fn find(call: &McpCall, tool: &str) -> Option<SkillTool> {
     let mut skills = skills(call);
     let (profile, index) =
         skills.find(|(profile, index)| name(&profile.name, &profile.skills[*index]) == tool)?;
@@ -57,7 +57,7 @@ pub(super) fn find(call: &ToolCall, tool: &str) -> Option<SkillTool> {
 impl SkillTool {
     pub(super) async fn call(
         self,
-        call: &ToolCall,
+        call: &McpCall,
         arguments: SendArguments,
     ) -> Result<ToolReply, Error> {
         tasks::send(call, Some(self.agent), arguments.send, Some(&self.skill)).await
@@ -65,7 +65,7 @@ impl SkillTool {
 }
 
 /// The skills of the agents that the caller may use, by profile and index.
-fn skills(call: &ToolCall) -> impl Iterator<Item = (Arc<Profile>, usize)> {
+fn skills(call: &McpCall) -> impl Iterator<Item = (Arc<Profile>, usize)> {
     let is_on = call.shared.config.mcp.skills_as_tools;
     let profiles = if is_on { call.shared.engine.profiles() } else { Vec::new() };
     let allowed = profiles.into_iter().filter(|profile| call.caller.may_use(&profile.name));

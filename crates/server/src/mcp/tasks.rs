@@ -18,7 +18,7 @@ use super::{
         CancelTaskArguments, GetTaskArguments, ListTasksArguments, MessageArguments, SendArguments,
         SendToAgentArguments,
     },
-    call::{SendOutcome, ToolCall},
+    call::{McpCall, SendOutcome},
     reply::ToolReply,
     untrusted::{TextWindow, line},
 };
@@ -73,7 +73,7 @@ struct PendingReply {
 }
 
 pub(super) async fn send_to_agent(
-    call: &ToolCall,
+    call: &McpCall,
     arguments: SendToAgentArguments,
 ) -> Result<ToolReply, Error> {
     let agent = call.role(&arguments.agent_name)?;
@@ -81,7 +81,7 @@ pub(super) async fn send_to_agent(
 }
 
 pub(super) async fn send_message(
-    call: &ToolCall,
+    call: &McpCall,
     arguments: SendArguments,
 ) -> Result<ToolReply, Error> {
     send(call, None, arguments.send, None).await
@@ -89,7 +89,7 @@ pub(super) async fn send_message(
 
 /// Sends a message to an agent, or by the root endpoint; for one skill, if `skill` is given.
 pub(super) async fn send(
-    call: &ToolCall,
+    call: &McpCall,
     agent: Option<AgentName>,
     arguments: MessageArguments,
     skill: Option<&str>,
@@ -166,7 +166,7 @@ fn wait(given: Option<u64>, usual: u64) -> Result<Duration, Error> {
 }
 
 pub(super) async fn get_task(
-    call: &ToolCall,
+    call: &McpCall,
     arguments: GetTaskArguments,
 ) -> Result<ToolReply, Error> {
     let wait = wait(arguments.wait_seconds, 0)?;
@@ -183,14 +183,14 @@ pub(super) async fn get_task(
 }
 
 /// A task without its history.
-pub(super) async fn get(call: &ToolCall, id: &TaskId) -> Result<Task, Error> {
+pub(super) async fn get(call: &McpCall, id: &TaskId) -> Result<Task, Error> {
     let get = GetTask { id: id.clone(), history_length: Some(0), ..GetTask::default() };
     check(&get)?;
     call.task(Request::GetTask(get)).await
 }
 
 /// Waits until a task has ended or waits for its caller.
-async fn settled(call: &ToolCall, id: &TaskId) -> Result<(), Error> {
+async fn settled(call: &McpCall, id: &TaskId) -> Result<(), Error> {
     let subscribe = SubscribeToTask { id: id.clone(), ..SubscribeToTask::default() };
     let exchange = call.exchange(None);
     let request = Request::SubscribeToTask(subscribe);
@@ -213,7 +213,7 @@ const fn is_settled(state: TaskState) -> bool {
 }
 
 pub(super) async fn cancel_task(
-    call: &ToolCall,
+    call: &McpCall,
     arguments: CancelTaskArguments,
 ) -> Result<ToolReply, Error> {
     let task = cancel(call, &arguments.task_id).await?;
@@ -221,14 +221,14 @@ pub(super) async fn cancel_task(
 }
 
 /// Cancels a task. A repeated cancel changes nothing.
-pub(super) async fn cancel(call: &ToolCall, id: &str) -> Result<Task, Error> {
+pub(super) async fn cancel(call: &McpCall, id: &str) -> Result<Task, Error> {
     let cancel = CancelTask { id: TaskId::from(id), ..CancelTask::default() };
     check(&cancel)?;
     call.task(Request::CancelTask(cancel)).await
 }
 
 pub(super) async fn list_tasks(
-    call: &ToolCall,
+    call: &McpCall,
     arguments: ListTasksArguments,
 ) -> Result<ToolReply, Error> {
     #[derive(Serialize)]

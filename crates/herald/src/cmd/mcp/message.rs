@@ -94,10 +94,10 @@ pub(super) fn failure(id: Option<&RawValue>, code: i32, message: &str) -> Vec<u8
 pub(super) fn error_text(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct ErrorReply {
-        error: ErrorText,
+        error: RefusalText,
     }
     #[derive(Deserialize)]
-    struct ErrorText {
+    struct RefusalText {
         message: String,
     }
     serde_json::from_slice::<ErrorReply>(body).ok().map(|reply| reply.error.message)

@@ -55,6 +55,7 @@ async fn a_foreign_task_is_not_found() {
         ("get_task", json!({ "task_id": task, "wait_seconds": 1 })),
         ("cancel_task", json!({ "task_id": task })),
         ("send_message", json!({ "message": "me too", "task_id": task })),
+        ("coding_agent_poll", json!({ "jobId": task })),
         ("coding_agent_result", json!({ "jobId": task })),
         ("coding_agent_cancel", json!({ "jobId": task })),
     ] {
