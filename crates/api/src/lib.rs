@@ -23,6 +23,7 @@ mod schema;
 pub mod status;
 pub mod store;
 pub mod tasks;
+pub mod workers;
 
 pub use path::RouteMiss;
 pub use routes::{ApiCall, ApiRoute, ApiScope};

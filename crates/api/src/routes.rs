@@ -18,6 +18,9 @@ use crate::{
         AnswerQuestion, FailTask, TaskDetail, TaskHeadPage, TaskLog, TaskLogQuery, TaskOwnerQuery,
         TasksQuery,
     },
+    workers::{
+        self, PollRequest, PollResponse, TakeAnswer, TakenAnswer, WriteCommands, WrittenCommands,
+    },
 };
 
 /// A route with the types of its request and its reply.
@@ -174,6 +177,14 @@ routes! {
     HeartbeatAgent: POST "/api/agents/{name}/heartbeat", Work, Nothing, AgentHeartbeat => AgentHeartbeatReply;
     /// One agent, or one worker.
     GetAgent: GET "/api/agents/{name}", Read, Nothing, Nothing => AgentView;
+    /// Long poll of a worker: its heartbeat, its state, and the wait for something to do.
+    PollWorker: POST "/api/agents/{name}/poll", Work, Nothing, PollRequest => PollResponse;
+    /// Writes commands of a worker to its turn.
+    WriteTurn: POST "/api/agents/{name}/turns/{id}/commands", Work, Nothing, WriteCommands => WrittenCommands;
+    /// Takes the caller's answer to the question of a turn.
+    TakeTurnAnswer: POST "/api/agents/{name}/turns/{id}/answer", Work, Nothing, TakeAnswer => TakenAnswer;
+    /// Ends a turn of a worker.
+    EndTurn: POST "/api/agents/{name}/turns/{id}/end", Work, Nothing, workers::EndTurn => Nothing;
     /// Removes a worker, a remote agent, or all workers of a role.
     RemoveAgent: DELETE "/api/agents/{name}", WorkOrRegister, Nothing, Nothing => RemovedAgents;
     /// One page of tasks, the newest status first.

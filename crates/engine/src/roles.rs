@@ -42,6 +42,12 @@ pub(crate) fn describe(core: &Arc<Core>, name: &AgentName) {
     let _ = Workers { core }.update_role(merged(&role, &workers));
 }
 
+/// True if a role that no configuration declares has no living worker.
+pub(crate) fn has_unserved(core: &Core) -> bool {
+    let mut dynamic = core.directory.roles().into_iter().filter(|(_, role)| !role.is_declared);
+    dynamic.any(|(name, _)| core.directory.of_role(&name, core.alive_since()).is_empty())
+}
+
 /// Brings the roles of this process in line with the directory. Returns true if a role went, of which the
 /// store has to be told.
 pub(crate) fn reconcile(core: &Arc<Core>) -> bool {

@@ -65,6 +65,7 @@ impl Engine {
             text.histogram(name, &[agent(runtime)], &runtime.metrics.turns);
         }
         self.write_webhook_metrics(text).await;
+        self.write_directory_metrics(text);
         if let Some(store) = core.store.metrics() {
             let name = "herald_store_commit_seconds";
             text.metric(name, "histogram", "How long transactions of the store took.");
@@ -106,6 +107,28 @@ impl Engine {
                 text.value(name, &[("state", state.name())], count);
             }
         }
+    }
+}
+
+impl Engine {
+    fn write_directory_metrics(&self, text: &mut Text) {
+        let core = &self.core;
+        let all = core.directory.all(core.alive_since());
+        let (remotes, workers): (Vec<_>, Vec<_>) =
+            all.iter().partition(|one| one.registration.card.is_some());
+        let name = "herald_registrations";
+        text.metric(name, "gauge", "Registered workers that are alive, and remote agents.");
+        text.value(name, &[("kind", "worker")], workers.len());
+        text.value(name, &[("kind", "remote")], remotes.len());
+        let is_changed = |one: &&&crate::directory::Listed| {
+            one.registration.card.as_ref().is_some_and(|card| card.changed_to.is_some())
+        };
+        let changed = remotes.iter().filter(is_changed).count();
+        let help = "Remote agents whose card is not the registered one any more.";
+        text.single("herald_remote_cards_changed", "gauge", help, changed);
+        let help = "Cards of remote agents that were found changed.";
+        let name = "herald_remote_cards_changed_total";
+        text.single(name, "counter", help, core.directory.changed_cards.get());
     }
 }
 

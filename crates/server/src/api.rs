@@ -8,6 +8,7 @@ mod keys;
 mod log;
 mod status;
 mod tasks;
+mod workers;
 
 use std::sync::Arc;
 
@@ -172,6 +173,12 @@ async fn dispatch<'a>(
             request.query::<calls::GetOpenApi>()?;
             request.json(&herald_api::openapi::document(env!("CARGO_PKG_VERSION")))
         }
+        ApiRoute::PollWorker => request.reply::<calls::PollWorker, _, _>(workers::poll).await,
+        ApiRoute::WriteTurn => request.reply::<calls::WriteTurn, _, _>(workers::write).await,
+        ApiRoute::TakeTurnAnswer => {
+            request.reply::<calls::TakeTurnAnswer, _, _>(workers::answer).await
+        }
+        ApiRoute::EndTurn => request.reply::<calls::EndTurn, _, _>(workers::end).await,
         ApiRoute::ListTasks => request.reply::<calls::ListTasks, _, _>(tasks::list).await,
         ApiRoute::AnswerTask => request.reply::<calls::AnswerTask, _, _>(tasks::answer).await,
         ApiRoute::CancelTask => request.reply::<calls::CancelTask, _, _>(tasks::cancel).await,

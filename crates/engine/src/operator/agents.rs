@@ -234,6 +234,10 @@ impl Operator<'_> {
     /// The living workers and the remote agents whose role the caller may use, by name. Needs `read`.
     pub fn registrations(&self, filter: &RegistrationFilter) -> Result<Vec<Listed>, Error> {
         self.caller.require(Scopes::READ, "listing agents")?;
+        // A role whose last worker is stale leaves the registry now, and not with the next sweep.
+        if roles::has_unserved(self.core) && roles::reconcile(self.core) {
+            heartbeat::announce(self.core);
+        }
         let mut found = match &filter.role {
             Some(role) => self.core.directory.of_role(role, self.core.alive_since()),
             None => self.core.directory.all(self.core.alive_since()),

@@ -12,7 +12,6 @@ use crate::{
     caller::{AgentRoute, Caller},
     core::Core,
     directory::name::role_of,
-    workers::Workers,
 };
 
 /// The member of a message's metadata that names the agent or role for it.
@@ -41,14 +40,14 @@ pub(crate) fn chosen_route<'a>(
 }
 
 /// Refuses a message for a role that nobody serves now, if the role wants that.
-pub(crate) fn check_available(core: &Arc<Core>, runtime: &AgentRuntime) -> Result<(), Error> {
+pub(crate) fn check_available(core: &Core, runtime: &AgentRuntime) -> Result<(), Error> {
     let profile = &runtime.profile;
     match profile.unavailable {
         Unavailable::Queue => return Ok(()),
         Unavailable::Refuse => {}
     }
-    let workers = Workers { core };
-    if !workers.is_role(&profile.name) || workers.is_served(&profile.name) {
+    let Some(pool) = runtime.pool() else { return Ok(()) };
+    if pool.len() > 0 || core.membership.has_worker(&profile.name) {
         return Ok(());
     }
     let text = format!("no worker serves the agent {} now; try again later", profile.name);

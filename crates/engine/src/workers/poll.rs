@@ -31,13 +31,18 @@ pub struct Poll {
 
 impl Workers<'_> {
     /// Counts a heartbeat of a worker and waits for something to do: a turn, a stop, an answer. A newer
-    /// poll of the session ends the wait, and so does the shutdown of the server.
+    /// poll of the session ends the wait, and so do the shutdown of the server and the end of the
+    /// caller's credential.
     pub async fn poll(
         &self,
         caller: &Caller,
         at: &SessionRef,
         poll: Poll,
     ) -> Result<PollReply, Error> {
+        caller.identity().validity.within(self.wait(caller, at, poll)).await
+    }
+
+    async fn wait(&self, caller: &Caller, at: &SessionRef, poll: Poll) -> Result<PollReply, Error> {
         if poll.turns.len() > MAX_LISTED {
             return Err(Error::field("turns", format!("must be at most {MAX_LISTED}")));
         }

@@ -1,12 +1,13 @@
 //! Proxy of a turn that a worker runs: an agent that waits for the worker's writes and its end.
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{Arc, Mutex, MutexGuard, OnceLock},
 };
 
 use async_trait::async_trait;
-use herald_protocol::{Error, ErrorKind, Message, Metadata, Seq};
+use herald_protocol::{ArtifactId, Error, ErrorKind, Message, Metadata, Seq};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -96,6 +97,8 @@ struct ProxyState {
     /// True once a reply contained the assignment.
     is_delivered: bool,
     has_settled: bool,
+    /// Artifacts whose next piece can be appended.
+    pieces: HashSet<ArtifactId>,
     /// True while the worker waits for an answer.
     asks: bool,
     is_answered: bool,
@@ -135,9 +138,18 @@ impl WorkerTurn {
         is_attached: bool,
     ) -> Self {
         let NumberedWrite { head, has_settled } = written;
-        let asks = is_attached && has_settled;
-        let is_delivered = is_attached;
-        let state = ProxyState { head, has_settled, asks, is_delivered, ..ProxyState::default() };
+        let state = ProxyState {
+            head,
+            has_settled,
+            asks: is_attached && has_settled,
+            is_delivered: is_attached,
+            pieces: if is_attached {
+                written_pieces(&assignment)
+            } else {
+                first_pieces(&assignment)
+            },
+            ..ProxyState::default()
+        };
         Self {
             id: assignment.id.to_string(),
             claim,
@@ -221,8 +233,11 @@ impl WorkerTurn {
         match polled {
             PolledTurn::Quiet => {}
             PolledTurn::Assign(_) => {
-                self.state().is_delivered = true;
-                // A worker that gets the turn again counts its writes from 1 again.
+                let mut state = self.state();
+                state.is_delivered = true;
+                // A worker that gets the turn again starts over and counts its writes from 1 again.
+                state.pieces = first_pieces(&self.assignment);
+                drop(state);
                 if let Ok(mut last) = self.last_number.try_lock()
                     && last.is_some()
                 {
@@ -258,11 +273,15 @@ impl WorkerTurn {
             return Ok(self.state().head);
         }
         let asks = matches!(commands.last(), Some(Command::Ask(..)));
+        let mut pieces = self.state().pieces.clone();
+        let replacing = |command| replaces_first(&mut pieces, command);
+        let commands = commands.into_iter().map(replacing).collect();
         let written = self.sink.write_numbered(commands, self.cause(number)).await?;
         *last = Some(number);
         let mut state = self.state();
         state.head = written.head;
         state.has_settled = written.has_settled;
+        state.pieces = pieces;
         (state.asks, state.is_answered, state.answer_told) = (asks, false, false);
         drop(state);
         self.changed.notify_one();
@@ -388,6 +407,29 @@ impl Agent for WorkerTurn {
                 }
             }
         }
+    }
+}
+
+/// The artifacts that the turn continues.
+fn first_pieces(assignment: &Assignment) -> HashSet<ArtifactId> {
+    assignment.continued.clone()
+}
+
+/// The artifacts of a turn that began before a restart, as it may have written each of them.
+fn written_pieces(assignment: &Assignment) -> HashSet<ArtifactId> {
+    let artifacts = assignment.task.artifacts.iter().flatten();
+    artifacts.map(|artifact| artifact.artifact_id.clone()).collect()
+}
+
+/// A command whose artifact replaces that of an earlier attempt, if it is the first piece of this one.
+fn replaces_first(pieces: &mut HashSet<ArtifactId>, command: Command) -> Command {
+    match command {
+        Command::Write(mut chunk) => {
+            let is_first = pieces.insert(chunk.artifact.artifact_id.clone());
+            chunk.append &= !is_first;
+            Command::Write(chunk)
+        }
+        other => other,
     }
 }
 

@@ -26,3 +26,4 @@ mod support;
 mod traces;
 mod visibility;
 mod webhooks;
+mod workers;

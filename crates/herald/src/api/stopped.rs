@@ -91,6 +91,10 @@ const fn works_on_a_stopped_server(route: ApiRoute) -> bool {
         | ApiRoute::GetOpenApi
         | ApiRoute::ListAgents
         | ApiRoute::GetAgent
+        | ApiRoute::PollWorker
+        | ApiRoute::WriteTurn
+        | ApiRoute::TakeTurnAnswer
+        | ApiRoute::EndTurn
         | ApiRoute::RegisterAgent
         | ApiRoute::HeartbeatAgent
         | ApiRoute::RemoveAgent

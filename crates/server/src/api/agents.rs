@@ -8,7 +8,7 @@ use herald_api::{
     routes::Nothing,
 };
 use herald_engine::{
-    Clock, Listed, Profile, RegistrationFilter, WorkerToRegister,
+    Listed, Profile, RegistrationFilter, WorkerToRegister,
     store::{Declaration, DeclaredSkill, MemberId, Registration},
 };
 use herald_protocol::{AgentName, Error, ErrorKind};
@@ -226,7 +226,7 @@ impl AgentEntry {
                     streaming: profile.streaming,
                     push_notifications: engine.has_push(profile),
                 },
-                last_seen: LastSeen(Clock::system().now()),
+                last_seen: LastSeen(engine.now()),
                 kind: if is_role { "role" } else { "local" }.to_owned(),
                 available: engine.is_available(name),
                 is_default: engine.profile(None).is_some_and(|default| default.name == *name),

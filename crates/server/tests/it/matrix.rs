@@ -43,6 +43,7 @@ async fn hub() -> Hub {
     let mut tokens = vec![
         token("owner", "acme", "alice", Scopes::CALLER),
         token("root", "acme", "root", Scopes::ALL),
+        token("worker", "acme", "alice", Scopes::WORK.with(Scopes::REGISTER)),
         token("foreign-tenant", "other", "alice", without("admin")),
         token("foreign-owner", "acme", "bob", without("admin")),
         Token {
@@ -110,13 +111,24 @@ async fn webhook(hub: &Hub, task: &str) -> String {
     found["id"].as_str().unwrap().to_owned()
 }
 
+/// The name and the session of a worker that the victim registered.
+async fn worker(hub: &Hub) -> (String, String) {
+    let body = json!({ "role": "matrix", "instance_id": "host:1" });
+    let register = Call::post("/api/agents", &body).header("Authorization", "Bearer worker");
+    let worker = hub.call(register).await.json();
+    let member = |name: &str| worker[name].as_str().unwrap().to_owned();
+    (member("name"), member("session"))
+}
+
 fn all(target: &Target) -> Vec<Probe> {
     [probe::operations(target), probe::feeds(target), probe::api(target)].concat()
 }
 
 fn target(task: &str) -> Target {
     let (key, question) = ("unknown".to_owned(), "unknown".to_owned());
-    Target { task: task.to_owned(), key, question, webhook: UNKNOWN.to_owned(), tenant: None }
+    let (webhook, worker) = (UNKNOWN.to_owned(), "matrix:unknown:1".to_owned());
+    let session = UNKNOWN.to_owned();
+    Target { task: task.to_owned(), key, question, webhook, worker, session, tenant: None }
 }
 
 /// Counts of probes, by case.
@@ -152,7 +164,9 @@ async fn calls_without_a_right_are_refused_with_the_right_code_and_leak_nothing(
     let prober = Prober::new(&hub).await;
     let victim = task(&hub).await;
     let webhook = webhook(&hub, &victim).await;
-    let (known, unknown) = (Target { webhook, ..target(&victim) }, target(UNKNOWN));
+    let (worker, session) = worker(&hub).await;
+    let known = Target { webhook, worker, session, ..target(&victim) };
+    let unknown = target(UNKNOWN);
     let mut tally = Tally::default();
 
     let revoked = revoked_key(&hub).await;
@@ -267,9 +281,28 @@ fn check_kind(probe: &Probe, case: &str, outcome: &Outcome) {
             (_, ApiRoute::GetAgent) if limited => &[Some(ErrorKind::ResourceNotFound)],
             (_, ApiRoute::GetAgent) => &[None],
             (ApiScope::Admin, _) => &[Some(ErrorKind::Forbidden)],
-            (ApiScope::Read | ApiScope::Send | ApiScope::Cancel | ApiScope::Push, _) => {
-                &[Some(ErrorKind::TaskNotFound)]
-            }
+            // A foreign caller may register workers of its own, also under a name that another one had before.
+            (_, ApiRoute::RegisterAgent) if limited => &[Some(ErrorKind::Forbidden)],
+            (_, ApiRoute::RegisterAgent) => &[None, Some(ErrorKind::WorkerNameTaken)],
+            (_, ApiRoute::HeartbeatAgent) if limited => &[Some(ErrorKind::Forbidden)],
+            (_, ApiRoute::HeartbeatAgent) => &[Some(ErrorKind::WorkerUnknown)],
+            (
+                _,
+                ApiRoute::PollWorker
+                | ApiRoute::WriteTurn
+                | ApiRoute::TakeTurnAnswer
+                | ApiRoute::EndTurn,
+            ) => &[Some(ErrorKind::Forbidden), Some(ErrorKind::WorkerExpired)],
+            (_, ApiRoute::RemoveAgent) => &[Some(ErrorKind::ResourceNotFound)],
+            (
+                ApiScope::Read
+                | ApiScope::Send
+                | ApiScope::Cancel
+                | ApiScope::Push
+                | ApiScope::Work
+                | ApiScope::WorkOrRegister,
+                _,
+            ) => &[Some(ErrorKind::TaskNotFound)],
         },
     };
     assert!(allowed.contains(&outcome.refused), "{} {case}: {}", probe.name, outcome.text());
@@ -286,10 +319,16 @@ async fn the_same_calls_of_an_allowed_caller_succeed() {
         let task = task(&hub).await;
         let (key, question) = (key(&hub).await, question(&hub, &task).await);
         let webhook = webhook(&hub, &task).await;
-        let target = Target { key, question, webhook, ..target(&task) };
+        let (worker, session) = worker(&hub).await;
+        let target = Target { key, question, webhook, worker, session, ..target(&task) };
         let probe = all(&target).swap_remove(index);
         let caller = match probe.subject {
             Subject::Api(route) if route.scope() == ApiScope::Admin => "root",
+            Subject::Api(route)
+                if matches!(route.scope(), ApiScope::Work | ApiScope::WorkOrRegister) =>
+            {
+                "worker"
+            }
             Subject::Api(_) | Subject::Operation(_) | Subject::Feed => "owner",
         };
         let outcome = prober.call(&probe, &bearer(caller)).await;
@@ -299,6 +338,8 @@ async fn the_same_calls_of_an_allowed_caller_succeed() {
         ];
         if unsupported.contains(&outcome.refused) {
             tally.add("refused, because no agent has the operation yet");
+        } else if outcome.refused == Some(ErrorKind::TurnOver) {
+            tally.add("refused, because the worker has no turn");
         } else {
             assert_eq!(outcome.refused, None, "{}: {}", probe.name, outcome.text());
             tally.add("succeeded");

@@ -91,7 +91,11 @@ impl<'a> Prober<'a> {
             kind
         });
         if refused.is_none() {
-            assert_eq!(head.status, 200, "{}: {text}", probe.name);
+            let expected = match probe.subject {
+                Subject::Api(route) => route.status(),
+                Subject::Operation(_) | Subject::Feed => 200,
+            };
+            assert_eq!(head.status, expected, "{}: {text}", probe.name);
         }
         let challenge = head.header("www-authenticate").map(str::to_owned);
         Outcome { refused, body, challenge }

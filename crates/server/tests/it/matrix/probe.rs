@@ -1,6 +1,6 @@
 //! Probes: one call of one operation over one binding in one version, or of one route of `/api`.
 
-use herald_api::{ApiRoute, routes::Nothing};
+use herald_api::{ApiRoute, ApiScope, routes::Nothing};
 use herald_protocol::{
     Dialect, ErrorKind, Message, Operation, Request, TenantId,
     grpc::Service,
@@ -51,6 +51,10 @@ pub(super) struct Target {
     pub(super) question: String,
     /// The id of a webhook of the task.
     pub(super) webhook: String,
+    /// The name of a worker.
+    pub(super) worker: String,
+    /// The session of the worker.
+    pub(super) session: String,
     /// The tenant in the request, for dialects that have one there.
     pub(super) tenant: Option<String>,
 }
@@ -175,7 +179,16 @@ pub(super) fn api(target: &Target) -> Vec<Probe> {
 fn parameters(route: ApiRoute, target: &Target) -> Vec<String> {
     let names = route.path().split('{').skip(1).filter_map(|rest| rest.split('}').next());
     let values = names.map(|name| match (route.path().split('/').nth(2), name) {
-        (Some("agents"), "name") => "script".to_owned(),
+        (Some("agents"), "name") => match route {
+            ApiRoute::HeartbeatAgent
+            | ApiRoute::RemoveAgent
+            | ApiRoute::PollWorker
+            | ApiRoute::WriteTurn
+            | ApiRoute::TakeTurnAnswer
+            | ApiRoute::EndTurn => target.worker.clone(),
+            _ => "script".to_owned(),
+        },
+        (Some("agents"), "id") => "no-turn".to_owned(),
         (Some("tasks"), "id") => target.task.clone(),
         (Some("keys"), "id") => target.key.clone(),
         (Some("deliveries"), "id") => target.webhook.clone(),
@@ -191,12 +204,29 @@ fn body(route: ApiRoute, target: &Target) -> Option<String> {
     let body = match route {
         ApiRoute::AnswerTask => json!({ "question": target.question, "text": "answer" }),
         ApiRoute::CreateKey => json!({ "tenant": "acme", "principal": "new" }),
-        ApiRoute::CancelTask | ApiRoute::EnableDelivery => json!({}),
+        ApiRoute::RegisterAgent => json!({ "role": "matrix", "instance_id": "host:2" }),
+        ApiRoute::PollWorker => json!({ "session": target.session, "wait_seconds": 0 }),
+        ApiRoute::WriteTurn => json!({
+            "session": target.session, "epoch": 1, "number": 1, "after": 0,
+            "commands": [{ "report": { "state": "TASK_STATE_WORKING" } }],
+        }),
+        ApiRoute::TakeTurnAnswer => {
+            json!({ "session": target.session, "epoch": 1, "number": 1 })
+        }
+        ApiRoute::EndTurn => {
+            json!({ "session": target.session, "epoch": 1, "outcome": { "kind": "done" } })
+        }
+        ApiRoute::CancelTask
+        | ApiRoute::EnableDelivery
+        | ApiRoute::FailTask
+        | ApiRoute::RetryTask
+        | ApiRoute::HeartbeatAgent => json!({}),
         ApiRoute::ReplayDelivery => json!({ "from": 1 }),
         ApiRoute::GetStatus
         | ApiRoute::GetOpenApi
         | ApiRoute::ListAgents
         | ApiRoute::GetAgent
+        | ApiRoute::RemoveAgent
         | ApiRoute::ListTasks
         | ApiRoute::GetTask
         | ApiRoute::GetTaskLog
@@ -287,7 +317,11 @@ impl Subject {
                 | Operation::DeleteTaskPushNotificationConfig => "push",
             }),
             Self::Feed => Some("read"),
-            Self::Api(route) => route.scope().name(),
+            Self::Api(route) => match route.scope() {
+                // The probe registers a worker.
+                ApiScope::WorkOrRegister => Some("work"),
+                scope => scope.name(),
+            },
         }
     }
 
