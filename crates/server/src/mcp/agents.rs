@@ -80,9 +80,9 @@ pub(super) async fn discover_agents(
     Ok(ToolReply::new(text, &DiscoverReply { agents, routing_note, notice: NOTICE, left_out }))
 }
 
-pub(super) async fn get_agent_card(
+pub(super) fn get_agent_card(
     call: &McpCall,
-    arguments: CardArguments,
+    arguments: &CardArguments,
 ) -> Result<ToolReply, Error> {
     #[derive(Serialize)]
     struct CardReply {

@@ -1,5 +1,10 @@
 //! Arguments of the tools. Their comments are the descriptions that a model reads.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the schemas are built of JSON values by the derived code, once"
+)]
+
 use herald_api::agents::{AgentCapabilitiesView, RegisteredSkill};
 use herald_protocol::TaskState;
 use schemars::JsonSchema;

@@ -101,7 +101,7 @@ impl ToolHandler {
         let replied = async {
             match tool {
                 ToolName::DiscoverAgents => agents::discover_agents(call, read(arguments)?).await,
-                ToolName::GetAgentCard => agents::get_agent_card(call, read(arguments)?).await,
+                ToolName::GetAgentCard => agents::get_agent_card(call, &read(arguments)?),
                 ToolName::SendToAgent => tasks::send_to_agent(call, read(arguments)?).await,
                 ToolName::SendMessage => tasks::send_message(call, read(arguments)?).await,
                 ToolName::GetTask => tasks::get_task(call, read(arguments)?).await,
