@@ -122,10 +122,7 @@ macro_rules! routes {
 
             /// The status of a reply.
             pub const fn status(self) -> u16 {
-                match self {
-                    Self::RegisterAgent => 201,
-                    _ => 200,
-                }
+                if matches!(self, Self::RegisterAgent) { 201 } else { 200 }
             }
 
             /// One line for people.

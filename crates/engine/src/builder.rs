@@ -20,7 +20,7 @@ use crate::{
     cache::TaskCache,
     clock::Clock,
     core::{BYTES_PER_READ_BYTE, Core},
-    directory::{Directory, Role},
+    directory::{Directory, RoleBase},
     engine::Engine,
     keys::KeyUses,
     membership::Membership,
@@ -113,7 +113,7 @@ impl EngineBuilder {
         for (profile, runner) in &self.agents {
             if let Runner::Workers(_) = runner {
                 let base = profile.clone();
-                directory.add_role(base.name.clone(), Role { base, is_declared: true });
+                directory.add_role(base.name.clone(), RoleBase { base, is_declared: true });
             }
         }
         let registry = Registry::new(self.agents, default)?;

@@ -34,7 +34,7 @@ pub(crate) struct Directory {
     /// Signs of life since they were last stored.
     seen: Mutex<HashMap<RegistrationName, Timestamp>>,
     /// The roles of this process.
-    roles: RwLock<HashMap<AgentName, Arc<Role>>>,
+    roles: RwLock<HashMap<AgentName, Arc<RoleBase>>>,
     /// The remote agents that this process serves.
     remotes: RwLock<HashSet<AgentName>>,
     /// Held during a change, so that its checks and its write are one step.
@@ -61,7 +61,7 @@ pub struct Listed {
 
 /// A role: an agent whose turns run on workers.
 #[derive(Debug)]
-pub(crate) struct Role {
+pub(crate) struct RoleBase {
     /// The profile without its workers.
     pub(crate) base: Profile,
     /// True if the configuration declares it, so that it stays without workers.
@@ -190,7 +190,7 @@ impl Directory {
     }
 
     /// Declares a role of this process.
-    pub(crate) fn add_role(&self, name: AgentName, role: Role) {
+    pub(crate) fn add_role(&self, name: AgentName, role: RoleBase) {
         write(&self.roles).insert(name, Arc::new(role));
     }
 
@@ -200,12 +200,12 @@ impl Directory {
     }
 
     /// A role of this process.
-    pub(crate) fn role(&self, name: &AgentName) -> Option<Arc<Role>> {
+    pub(crate) fn role(&self, name: &AgentName) -> Option<Arc<RoleBase>> {
         read(&self.roles).get(name).cloned()
     }
 
     /// The roles of this process.
-    pub(crate) fn roles(&self) -> Vec<(AgentName, Arc<Role>)> {
+    pub(crate) fn roles(&self) -> Vec<(AgentName, Arc<RoleBase>)> {
         read(&self.roles).iter().map(|(name, role)| (name.clone(), Arc::clone(role))).collect()
     }
 

@@ -13,7 +13,7 @@ use crate::{
     },
     core::Core,
     directory::{
-        Role,
+        RoleBase,
         declaration::{merged, role_profile},
     },
     store::{Declaration, MemberId},
@@ -29,7 +29,7 @@ pub(crate) fn create(
 ) -> Result<(), RegistryError> {
     let base = role_profile(name, first);
     Workers { core }.declare_role(base.clone(), RoleSettings::default())?;
-    core.directory.add_role(name.clone(), Role { base, is_declared: false });
+    core.directory.add_role(name.clone(), RoleBase { base, is_declared: false });
     tracing::info!(role = %name, "a worker created a role");
     Ok(())
 }

@@ -119,6 +119,7 @@ pub fn decide(
                 } else {
                     run.turn = next;
                     run.attempt = 1;
+                    run.returned = false;
                     run.kept = record.artifacts();
                 }
                 claim(&mut run, holder);
@@ -142,6 +143,7 @@ pub fn decide(
                 Some(next) => {
                     run.turn = run.unread.remove(next);
                     run.attempt = 1;
+                    run.returned = false;
                     run.kept = record.artifacts();
                     working(record, now)
                 }
@@ -173,11 +175,13 @@ pub fn decide(
             run = ended(run);
             Some(Event::Reply(as_direct_answer(message, &record.task)))
         }
-        Command::Expire { since, message } => {
-            let asks = record.state().is_interrupted() && run.unread.is_empty();
-            let is_queued = record.state() == TaskState::Submitted && !run.unread.is_empty();
-            let waits = (asks || is_queued) && run.holder.is_none();
-            if waits && record.task.status.timestamp == Some(since) {
+        Command::Expire { since, queued, message } => {
+            let waits = if queued {
+                record.state() == TaskState::Submitted && !run.unread.is_empty()
+            } else {
+                record.state().is_interrupted() && run.unread.is_empty()
+            };
+            if waits && run.holder.is_none() && record.task.status.timestamp == Some(since) {
                 run = ended(run);
                 unhide = record.hidden;
                 let message = with_ids(message, &record.task);
@@ -190,6 +194,7 @@ pub fn decide(
             if run.holder.is_some() {
                 run.unread.insert(0, run.turn);
                 run.attempt = run.attempt.saturating_sub(1);
+                run.returned = true;
                 release(&mut run);
             }
             None

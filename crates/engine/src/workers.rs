@@ -249,12 +249,12 @@ impl Workers<'_> {
 }
 
 fn check_instance(instance: &str) -> Result<(), Error> {
-    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b":._-@+".contains(&byte);
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b":._-".contains(&byte);
     if (1..=MAX_INSTANCE_BYTES).contains(&instance.len()) && instance.bytes().all(is_valid) {
         return Ok(());
     }
     let text =
-        format!("must be 1 to {MAX_INSTANCE_BYTES} letters, digits and characters of : . _ - @ +");
+        format!("must be 1 to {MAX_INSTANCE_BYTES} letters, digits and characters of : . _ -");
     Err(Error::field("instance_id", text))
 }
 

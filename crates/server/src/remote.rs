@@ -18,7 +18,7 @@ use herald_protocol::{
 };
 use tokio::time::sleep;
 
-use crate::{shared::Shared, webhook::HttpSender};
+use crate::webhook::HttpSender;
 
 /// The time between two checks of the cards.
 const CHECK_EVERY: Duration = Duration::from_secs(300);
@@ -200,12 +200,12 @@ impl RemoteAgents {
 
 /// Registers the remote agent at this URL, under a role or under the name in its card.
 pub(crate) async fn register(
-    shared: &Shared,
+    remotes: Option<&RemoteAgents>,
     operator: &Operator<'_>,
     role: Option<String>,
     url: &str,
 ) -> Result<Registration, Error> {
-    let Some(remotes) = &shared.remotes else {
+    let Some(remotes) = remotes else {
         let text = "this server cannot call remote agents";
         return Err(Error::new(ErrorKind::UnsupportedOperation, text));
     };

@@ -9,7 +9,7 @@ use crate::{
     store::{Declaration, DeclaredSkill},
 };
 
-use super::{Listed, Role};
+use super::{Listed, RoleBase};
 
 const MAX_TEXT: usize = 4096;
 const MAX_WORD: usize = 256;
@@ -116,7 +116,7 @@ pub(crate) fn role_profile(role: &AgentName, first: &Declaration) -> Profile {
 
 /// The profile of a role with its living workers, for its card: the description of the first one, unless the
 /// configuration has one; the skills and media types of all.
-pub(crate) fn merged(role: &Role, workers: &[Listed]) -> Profile {
+pub(crate) fn merged(role: &RoleBase, workers: &[Listed]) -> Profile {
     let mut profile = role.base.clone();
     let declared = workers.iter().map(|one| &one.registration.declaration);
     if !role.is_declared
@@ -154,7 +154,7 @@ pub(crate) fn merged(role: &Role, workers: &[Listed]) -> Profile {
     profile
 }
 
-impl Role {
+impl RoleBase {
     /// True if the configuration has skills, beside the one that every profile begins with.
     fn has_own_skills(&self) -> bool {
         let usual = Profile::new(self.base.name.clone(), self.base.description.clone());
@@ -223,7 +223,7 @@ mod tests {
         one.input_modes = vec!["text/plain".to_owned(), "image/png".to_owned()];
         two.streaming = false;
         two.attempts = 1;
-        let dynamic = Role { base: role_profile(&role, &two), is_declared: false };
+        let dynamic = RoleBase { base: role_profile(&role, &two), is_declared: false };
         assert_eq!(dynamic.base.recovery, Recovery::Fail);
         let merged_profile = merged(&dynamic, &[listed(one.clone()), listed(two.clone())]);
         assert_eq!(merged_profile.description, "first");
@@ -233,9 +233,9 @@ mod tests {
         assert_eq!(merged_profile.concurrency, 4);
         assert!(!merged(&dynamic, &[listed(two)]).streaming);
         let mut base = Profile::new("r", "configured");
-        assert_eq!(ids(&merged(&Role { base: base.clone(), is_declared: true }, &[])), ["r"]);
+        assert_eq!(ids(&merged(&RoleBase { base: base.clone(), is_declared: true }, &[])), ["r"]);
         base.skills[0].id = "own".to_owned();
-        let configured = Role { base, is_declared: true };
+        let configured = RoleBase { base, is_declared: true };
         let merged_profile = merged(&configured, &[listed(one)]);
         assert_eq!(merged_profile.description, "configured");
         assert_eq!(ids(&merged_profile), ["own", "a", "b"]);

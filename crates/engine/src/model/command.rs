@@ -58,6 +58,8 @@ pub enum Command {
     Expire {
         /// The time of the status with the question, or of the message.
         since: Timestamp,
+        /// True if the task waits for its turn to begin, false if it waits for its caller.
+        queued: bool,
         /// The last message of the task.
         message: Arc<Message>,
     },

@@ -37,6 +37,8 @@ pub struct Run {
     pub turn: Seq,
     /// The number of attempts at that turn.
     pub attempt: u32,
+    /// True if a worker returned the current turn before its end. Its next attempt has the same number.
+    pub returned: bool,
     /// The number of artifacts before the turn. A repeated turn replaces the later ones.
     pub kept: usize,
     /// The fencing token: grows with every claim and every release.

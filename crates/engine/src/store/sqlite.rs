@@ -7,6 +7,7 @@ mod api_keys;
 mod append;
 mod audit;
 mod checkpoint;
+mod dead_holders;
 mod due;
 mod error;
 mod feed;
@@ -65,6 +66,7 @@ pub use inspect::{Health, Inspection, SchemaStatus};
 use api_keys::{AddApiKey, RecordKeyUses, RevokeKey};
 use audit::{AppendAudit, SweepAudit};
 use checkpoint::Checkpoints;
+use dead_holders::DeadHolders;
 use job::{Job, Queued, Work};
 use locks::Unlock;
 use members::{Heartbeats, Join, JoinWorker, Leave, MarkDead, SetServedAgents};
@@ -111,6 +113,7 @@ pub struct Sqlite {
     heartbeats: Arc<Heartbeats>,
     bus: Arc<ChangeBus>,
     is_shared: Arc<AtomicBool>,
+    dead_holders: Arc<DeadHolders>,
     metrics: Arc<StoreMetrics>,
     secret: [u8; 32],
 }
@@ -172,11 +175,13 @@ impl Sqlite {
         let conn = Arc::new(Mutex::new(conn));
         let metrics = Arc::new(StoreMetrics::default());
         let (bus, is_shared) = (Arc::new(ChangeBus::default()), Arc::default());
+        let dead_holders = Arc::new(DeadHolders::default());
         let shared = WriterShared {
             conn: Arc::clone(&conn),
             heartbeats: Arc::clone(&heartbeats),
             bus: Arc::clone(&bus),
             is_shared: Arc::clone(&is_shared),
+            dead_holders: Arc::clone(&dead_holders),
             clock,
             metrics: Arc::clone(&metrics),
         };
@@ -198,6 +203,7 @@ impl Sqlite {
             heartbeats,
             bus,
             is_shared,
+            dead_holders,
             metrics,
             secret,
         })
@@ -292,7 +298,7 @@ impl Store for Sqlite {
     }
 
     async fn due(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError> {
-        self.readers.with(|conn| due::due(conn, &query))
+        self.readers.with(|conn| due::due(conn, &self.dead_holders, &query))
     }
 
     async fn enable_serial(&self, agent: &AgentName) -> Result<(), StoreError> {

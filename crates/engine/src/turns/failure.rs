@@ -46,14 +46,18 @@ pub(crate) fn reason_of(task: &Task) -> Option<String> {
 
 /// The command that fails a task that has waited for its caller since then.
 pub(crate) fn expire(since: Timestamp) -> Command {
-    Command::Expire { since, message: message(UNANSWERED, "nobody answered in time") }
+    Command::Expire {
+        since,
+        queued: false,
+        message: message(UNANSWERED, "nobody answered in time"),
+    }
 }
 
 /// The command that fails a task that has waited for its turn since then.
 pub(crate) fn expire_queued(since: Timestamp) -> Command {
     let text =
         "no turn began within the deadline: every worker of the agent is busy, or there is none";
-    Command::Expire { since, message: message(NOT_STARTED, text) }
+    Command::Expire { since, queued: true, message: message(NOT_STARTED, text) }
 }
 
 fn ended(state: TaskState, reason: &str, text: &str) -> Command {

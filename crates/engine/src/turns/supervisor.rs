@@ -101,7 +101,7 @@ impl Supervisor {
         let prepared = async {
             let earlier = history::earlier(core, &cached.key, runtime, &record, &stopper.token);
             let (earlier, memory) = earlier.await?;
-            let begun = record.run.attempt > 1 || is_attached;
+            let begun = record.run.attempt > 1 || record.run.returned || is_attached;
             let assigned = self.assignment(cached, runtime, &record, received, earlier, begun);
             let assigned = assigned.await?;
             let question = if is_attached { self.last_question(cached, &record).await? } else { 0 };
@@ -354,7 +354,8 @@ impl Supervisor {
             0
         };
         let spent = Duration::from_millis(u64::try_from(spent).unwrap_or(0));
-        let resumed = run.attempt > 1 && matches!(runtime.profile.recovery, Recovery::Resume(_));
+        let is_repeated = run.attempt > 1 || run.returned;
+        let resumed = is_repeated && matches!(runtime.profile.recovery, Recovery::Resume(_));
         let kept = if resumed { usize::MAX } else { run.kept };
         let artifacts = record.task.artifacts.iter().flatten().take(kept);
         let continued = artifacts.map(|artifact| artifact.artifact_id.clone()).collect();

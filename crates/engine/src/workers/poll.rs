@@ -21,8 +21,10 @@ const MAX_LISTED: usize = 4096;
 /// A poll of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Poll {
-    /// The number of further turns that the worker can run now. Zero while it drains.
+    /// The number of further turns that the worker can run now.
     pub free: usize,
+    /// True if the worker stops and takes no further turn, whatever `free` says.
+    pub is_draining: bool,
     /// Every turn that the worker has, with its epoch.
     pub turns: Vec<(String, Epoch)>,
     /// The longest wait, at most [`MAX_POLL_WAIT`].
@@ -61,7 +63,8 @@ impl Workers<'_> {
         }
         self.core.directory.see(&at.name, self.core.now(), self.core.alive_since());
         let deadline = Instant::now() + poll.wait.min(MAX_POLL_WAIT);
-        let waiting = pool.begin_poll(at.session, poll.free, poll.turns);
+        let free = (!poll.is_draining).then_some(poll.free);
+        let waiting = pool.begin_poll(at.session, free, poll.turns);
         let Some(mut waiting) = waiting else { return Err(expired()) };
         let mut is_over = false;
         loop {

@@ -68,6 +68,8 @@ struct Session {
     /// The number of the last poll.
     poll: u64,
     is_polling: bool,
+    /// True if the worker takes no further turn.
+    is_draining: bool,
     /// The position in [`PoolState::ready`], while it is there.
     order: u64,
     /// Turns of the last poll that the session does not hold.
@@ -193,6 +195,7 @@ impl WorkerPool {
             places: 0,
             poll: 0,
             is_polling: false,
+            is_draining: false,
             order: 0,
             lost: Vec::new(),
             lost_told: HashSet::new(),
@@ -325,11 +328,12 @@ impl WorkerPool {
         }
     }
 
-    /// Begins a poll, which ends the one before it. `None` if the session is gone.
+    /// Begins a poll, which ends the one before it. It offers `free` places, or the worker takes no
+    /// further turn. `None` if the session is gone.
     pub(crate) fn begin_poll(
         self: &Arc<Self>,
         id: MemberId,
-        free: usize,
+        free: Option<usize>,
         listed: Vec<ListedTurn>,
     ) -> Option<WaitingPoll> {
         let mut state = self.lock();
@@ -338,6 +342,7 @@ impl WorkerPool {
         let mut session = state.sessions.remove(&id)?;
         session.poll = number;
         session.is_polling = true;
+        session.is_draining = free.is_none();
         let listed: HashSet<ListedTurn> = listed.into_iter().collect();
         for (turn, proxy) in &session.turns {
             proxy.polled(number, listed.contains(turn));
@@ -346,7 +351,7 @@ impl WorkerPool {
         session.lost =
             listed.into_iter().filter(|turn| !session.turns.contains_key(turn)).collect();
         let unlisted = session.turns.values().filter(|turn| turn.is_unlisted(number)).count();
-        let free = free.min(session.worker.concurrency);
+        let free = free.unwrap_or(0).min(session.worker.concurrency);
         session.places = free.saturating_sub(session.reserved + unlisted);
         state.update_ready(id, &mut session);
         let has_work = session.places > 0 && !state.is_exhausted(&session.labels);
@@ -405,7 +410,8 @@ impl PoolState {
     fn free_place(&mut self, id: MemberId) -> bool {
         let Some(mut session) = self.sessions.remove(&id) else { return false };
         let taken = session.places + session.reserved + session.turns.len();
-        if session.is_polling && taken < session.worker.concurrency {
+        let takes_more = session.is_polling && !session.is_draining;
+        if takes_more && taken < session.worker.concurrency {
             session.places += 1;
         }
         self.update_ready(id, &mut session);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use herald_protocol::{Artifact, Error, Message, MessageId, Metadata, Role, Seq, TaskState};
+use herald_protocol::{
+    Artifact, Error, ErrorKind, Message, MessageId, Metadata, Role, Seq, TaskState,
+};
 
 use crate::{
     caller::Caller,
@@ -111,7 +113,11 @@ impl Workers<'_> {
         let wait = self.core.settings.commit_wait;
         if tokio::time::timeout(wait, turn.finished.cancelled()).await.is_err() {
             let text = "the end of the turn could not be stored in time; repeat it";
-            return Err(Error::new(herald_protocol::ErrorKind::Unavailable, text));
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
+        // A shutdown may have come before the write. The next start has the turn, if it is not over.
+        if self.core.is_draining() {
+            return Err(shutting_down());
         }
         if turn.is_gone() { Err(turn_over()) } else { Ok(()) }
     }

@@ -104,6 +104,7 @@ fn a_turn_that_ends_with_a_question_leaves_it_to_the_unread_message() {
 fn a_question_expires_only_if_it_is_still_the_same() {
     let expire = |since| Command::Expire {
         since: Timestamp::from_millis(since),
+        queued: false,
         message: say("too late").into(),
     };
     let mut asked = reported(LIVING, TaskState::InputRequired);
@@ -116,6 +117,39 @@ fn a_question_expires_only_if_it_is_still_the_same() {
     asked.push(receive(None));
     assert!(!expired(asked, 0), "the answer came first");
     assert!(!expired(reported(LIVING, TaskState::InputRequired), 0), "its turn still waits");
+}
+
+#[test]
+fn a_returned_turn_comes_first_and_its_attempt_does_not_count() {
+    let piece = |id: &str| {
+        Command::Write(Chunk { artifact: text(id, "x").into(), append: false, last: false })
+    };
+    let begun = [receive(None), Command::Begin(DEAD), piece("half"), receive(None)];
+    let returned = after(begun.iter().cloned().chain([Command::Return]));
+    assert_eq!((returned.run.holder, &returned.run.unread), (None, &vec![1, 4]));
+    assert!(!returned.is_free(None) && returned.run.is_active());
+    let before = after(begun.iter().cloned());
+    assert_eq!(returned.run.epoch, before.run.epoch + 1);
+    assert_eq!(returned.head, before.head, "it has no event");
+    let again = after(begun.iter().cloned().chain([Command::Return, Command::Begin(LIVING)]));
+    let run = &again.run;
+    assert_eq!((run.turn, run.attempt, run.holder), (1, 1, Some(LIVING)));
+    assert!(run.returned);
+    assert_eq!((&run.unread, run.kept), (&vec![4], 0), "the artifacts of the attempt are replaced");
+    // The second attempt, returned, is still the second.
+    let retry = Command::Retry { me: LIVING, from: DEAD };
+    let second = [retry, Command::Return, Command::Begin(LIVING)];
+    assert_eq!(after(begun.into_iter().chain(second)).run.attempt, 2);
+}
+
+#[test]
+fn a_turn_that_nobody_holds_cannot_be_returned() {
+    let waits = after([receive(None)]);
+    let now = Timestamp::from_millis(0);
+    let decision = decide(&waits, Command::Return, &TaskLimits::default(), now).unwrap();
+    assert_eq!((decision.event, decision.run), (None, waits.run.clone()));
+    let ended = after(reported(LIVING, TaskState::Completed));
+    decide(&ended, Command::Return, &TaskLimits::default(), now).unwrap_err();
 }
 
 #[test]
@@ -149,8 +183,10 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         any::<bool>().prop_map(|_| Command::Reply(say("x").into())),
         any::<bool>().prop_map(|_| Command::Release),
-        (0..2_i64).prop_map(|at| Command::Expire {
+        any::<bool>().prop_map(|_| Command::Return),
+        (0..2_i64, any::<bool>()).prop_map(|(at, queued)| Command::Expire {
             since: Timestamp::from_millis(at),
+            queued,
             message: say("x").into(),
         }),
     ]
@@ -201,7 +237,13 @@ proptest! {
                 ended = Some(record.state());
                 assert!(!record.run.is_active(), "nothing is left to do");
             }
-            assert!(record.run.unread.len() <= limits.unread);
+            // A returned turn waits beside as many messages as may wait.
+            assert!(record.run.unread.len() <= limits.unread + 1);
+            if command == Command::Return && before.run.holder.is_some() {
+                assert_eq!(record.run.unread.first(), Some(&before.run.turn));
+                assert_eq!(record.run.unread.len(), before.run.unread.len() + 1);
+                assert!(record.run.holder.is_none() && record.run.attempt < before.run.attempt.max(1));
+            }
             assert!(record.head <= limits.events + 2, "only events that end a task exceed the limit");
             let ids: Vec<_> = record.task.artifacts.iter().flatten().map(|a| &a.artifact_id).collect();
             let unique: std::collections::HashSet<_> = ids.iter().collect();

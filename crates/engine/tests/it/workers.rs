@@ -102,7 +102,7 @@ impl Worker {
         wait: Duration,
     ) -> Result<PollReply, Error> {
         let turns = turns.iter().map(|given| (given.turn.id.clone(), given.turn.epoch)).collect();
-        let poll = Poll { free, turns, wait };
+        let poll = Poll { free, turns, wait, ..Poll::default() };
         self.bench.engine.workers().poll(&self.bench.caller, &self.at, poll).await
     }
 
@@ -448,6 +448,24 @@ async fn a_returned_turn_goes_to_another_worker_and_its_attempt_does_not_count()
 }
 
 #[tokio::test]
+async fn a_returned_turn_of_a_role_that_resumes_is_resumed() {
+    let store = Arc::new(Sqlite::memory().unwrap());
+    let resumes = Profile { recovery: Recovery::Resume(3), ..role() };
+    let bench = engine(store, resumes, Settings::default(), Clock::system()).await;
+    let worker = Worker::join(&bench, "vm:1").await;
+    bench.post(say("go")).await.unwrap();
+    let given = worker.work().await;
+    assert!(!given.turn.assignment.resumed);
+    given.write(1, vec![piece("a", true)]).await.unwrap();
+    given.end(TurnOutcome::Returned).await.unwrap();
+    let again = worker.work().await;
+    assert!(again.turn.assignment.resumed);
+    assert_eq!(again.turn.assignment.attempt, 1);
+    again.write(1, vec![piece("b", true)]).await.unwrap();
+    assert_eq!(artifact_text(&bench.get(again.task()).await.unwrap(), "out"), "ab");
+}
+
+#[tokio::test]
 async fn the_turns_of_a_worker_that_leaves_are_due_at_once() {
     let bench = bench().await;
     let leaves = Worker::join(&bench, "vm:1").await;
@@ -457,6 +475,34 @@ async fn the_turns_of_a_worker_that_leaves_are_due_at_once() {
     let other = Worker::join(&bench, "vm:2").await;
     assert_eq!(other.work().await.task(), &task.id);
     assert_eq!(lost.end(TurnOutcome::Done).await.unwrap_err().kind, ErrorKind::WorkerExpired);
+}
+
+#[tokio::test]
+async fn a_draining_worker_ends_its_turn_and_gets_no_other() {
+    let bench = bench().await;
+    let worker = Worker::join(&bench, "vm:1").await;
+    bench.post(say("first")).await.unwrap();
+    let given = worker.work().await;
+    bench.post(say("second")).await.unwrap();
+    let turns = vec![(given.turn.id.clone(), given.turn.epoch)];
+    let wait = Duration::from_millis(200);
+    let poll = Poll { free: 1, turns, is_draining: true, wait };
+    let workers = bench.engine.workers();
+    let drains = workers.poll(&bench.caller, &worker.at, poll);
+    let (reply, ended) = tokio::join!(drains, given.end(TurnOutcome::Done));
+    ended.unwrap();
+    assert!(reply.unwrap().assignments.is_empty());
+    // A poll that offers no place gets one when a turn ends.
+    let next = worker.work().await;
+    let third = bench.post(say("third")).await.unwrap();
+    let listed = [&next];
+    let waits = worker.poll(0, &listed, Duration::from_secs(5));
+    let ends = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        next.end(TurnOutcome::Done).await.unwrap();
+    };
+    let (reply, ()) = tokio::join!(waits, ends);
+    assert_eq!(reply.unwrap().assignments[0].assignment.task.id, third.id);
 }
 
 #[tokio::test]

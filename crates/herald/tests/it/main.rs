@@ -64,6 +64,7 @@ mod pages;
 mod push;
 mod push_crash;
 mod resume;
+mod roles;
 mod scenario;
 mod seeds;
 mod stdio;

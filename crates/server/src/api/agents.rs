@@ -1,5 +1,7 @@
 //! Agents that the caller may use: discovery, registration, heartbeats, removal.
 
+use std::collections::HashMap;
+
 use herald_api::{
     agents::{
         AgentCapabilitiesView, AgentHeartbeat, AgentHeartbeatReply, AgentList, AgentView,
@@ -51,11 +53,13 @@ pub(super) async fn list(
             continue;
         }
         let of_role = registrations.iter().filter(|one| one.registration.role == *name);
-        let workers: Vec<_> = of_role.map(|one| AgentEntry::of(request, &profile, one)).collect();
-        if workers.is_empty() {
-            entries.push(AgentEntry::own(request, &profile));
+        let own = AgentEntry::own(request, &profile);
+        let mut workers = of_role.peekable();
+        if workers.peek().is_none() {
+            entries.push(own);
         } else {
-            entries.extend(workers);
+            let turns = turns_of(request, name);
+            entries.extend(workers.map(|one| own.of(one, &turns)));
         }
     }
     entries.retain(|entry| entry.matches(&query));
@@ -81,7 +85,7 @@ pub(super) async fn get(
     let profile = allowed
         .ok_or_else(|| Error::new(ErrorKind::ResourceNotFound, format!("no agent {given:?}")))?;
     let entry = match listed {
-        Some(one) => AgentEntry::of(request, &profile, &one),
+        Some(one) => AgentEntry::own(request, &profile).of(&one, &turns_of(request, &name)),
         None => AgentEntry::own(request, &profile),
     };
     Ok(entry.view)
@@ -102,8 +106,9 @@ pub(super) async fn register(
             let text = "a remote agent is described by its card: give role and card_url alone";
             return Err(Error::field("card_url", text));
         }
+        let remotes = request.shared().remotes.as_deref();
         let registration =
-            remote::register(request.shared(), &request.operator(), new.role, card_url).await?;
+            remote::register(remotes, &request.operator(), new.role, card_url).await?;
         return Ok(registered(request, registration));
     }
     let role = new.role.clone().ok_or_else(|| Error::field("role", "is missing"))?;
@@ -191,7 +196,14 @@ fn heartbeat_seconds(request: &ApiRequest<'_>) -> u64 {
     discovery.heartbeat_every.min(discovery.max_age / 2).as_secs().max(1)
 }
 
+/// The number of running turns of each worker of a role.
+fn turns_of(request: &ApiRequest<'_>, role: &AgentName) -> HashMap<MemberId, usize> {
+    let sessions = request.engine().workers().sessions(Some(role));
+    sessions.into_iter().map(|one| (one.session, one.turns)).collect()
+}
+
 /// An entry of the list, with the words that it is found by.
+#[derive(Clone)]
 struct AgentEntry {
     view: AgentView,
     /// The tags of its skills, and its labels.
@@ -244,10 +256,10 @@ impl AgentEntry {
         }
     }
 
-    /// The entry of a worker or of a remote agent.
-    fn of(request: &ApiRequest<'_>, profile: &Profile, listed: &Listed) -> Self {
-        let mut entry = Self::own(request, profile);
-        let Registration { name, instance, declaration, card, .. } = &*listed.registration;
+    /// The entry of a worker of this role, or of this remote agent.
+    fn of(&self, listed: &Listed, turns: &HashMap<MemberId, usize>) -> Self {
+        let mut entry = self.clone();
+        let Registration { name, instance, declaration, card, session, .. } = &*listed.registration;
         let view = &mut entry.view;
         view.name = name.to_string();
         view.instance_id.clone_from(instance);
@@ -273,6 +285,8 @@ impl AgentEntry {
         }
         view.labels.clone_from(&declaration.labels);
         view.concurrency = u64::from(declaration.concurrency);
+        let turns = session.and_then(|session| turns.get(&session));
+        view.running = turns.map_or(0, |turns| *turns as u64);
         if !declaration.skills.is_empty() {
             view.skills = declaration.skills.iter().map(|skill| skill.id.clone()).collect();
             entry.tags = declaration.skills.iter().flat_map(|skill| skill.tags.clone()).collect();

@@ -31,7 +31,8 @@ pub(super) async fn poll(
         return Err(Error::field("wait_seconds", format!("must be at most {MAX_WAIT_SECONDS}")));
     }
     let poll = Poll {
-        free: if poll.draining { 0 } else { poll.free as usize },
+        free: poll.free as usize,
+        is_draining: poll.draining,
         turns: poll.turns.into_iter().map(|turn| (turn.id, turn.epoch)).collect(),
         wait: Duration::from_secs(poll.wait_seconds.into()),
     };

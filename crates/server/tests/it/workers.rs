@@ -246,3 +246,26 @@ async fn a_waiting_poll_ends_with_a_cancel_and_with_the_server() {
     assert_eq!(ok(&reply)["leaving"], true);
     bench.hub.stopped().await;
 }
+
+#[tokio::test]
+async fn a_worker_whose_connection_is_gone_gets_no_turn() {
+    let bench = bench().await;
+    let polls = async |expected: bool| {
+        let is_polling = || bench.hub.engine.workers().sessions(None)[0].is_polling;
+        while is_polling() != expected {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    };
+    let body = json!({ "session": bench.session.id(), "free": 1 });
+    let poll = Call::post("/api/agents/reviewer:vm:1/poll", &body);
+    let mut client = bench.hub.client().await;
+    client.send(&poll.header("Authorization", "Bearer worker")).await;
+    polls(true).await;
+    // Killed: the system closes its connection.
+    drop(client);
+    polls(false).await;
+    let task = bench.send("go").await;
+    assert_eq!(bench.task(&task).await["status"]["state"], "TASK_STATE_SUBMITTED");
+    let reply = bench.poll(json!({ "free": 1 })).await;
+    assert_eq!(reply["assignments"][0]["turn"]["attempt"], 1, "no attempt was lost");
+}

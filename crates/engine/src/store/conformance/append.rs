@@ -28,6 +28,7 @@ pub(super) async fn a_task_is_loaded_as_it_was_written(store: Arc<dyn Store>) {
             unread: vec![1, 7, 1 << 40],
             turn: 9,
             attempt: 2,
+            returned: true,
             epoch: 5,
             kept: 4,
             holder: Some(LIVING),

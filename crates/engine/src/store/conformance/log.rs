@@ -6,7 +6,7 @@ use herald_protocol::TaskState;
 
 use super::{
     super::{Actor, Append, Cause, Kind, LogEntry, Retention, Store, TaskVersion},
-    body, create, finish, finished, key,
+    LIVING, body, create, finish, finished, key,
 };
 
 fn request(actor: Actor) -> Cause {
@@ -26,7 +26,8 @@ pub(super) async fn a_log_has_the_times_and_causes_of_its_events(store: Arc<dyn 
     finished(&*store, key("between"), 1).await;
     let chunk = vec![(Kind::Artifact, body("chunk")), (Kind::Artifact, body("more"))];
     let said = Append { expect: TaskVersion::new(2, 0), events: chunk, ..create(key("t"), 1) };
-    store.append(Append { cause: Actor::Agent.into(), ..said }).await.unwrap();
+    let worker = Cause::from(Actor::Worker { session: LIVING, number: 7 });
+    store.append(Append { cause: worker.clone(), ..said }).await.unwrap();
     let mut cancel = Append { expect: TaskVersion::new(4, 0), ..finish(key("t"), 2) };
     cancel.events = vec![(Kind::Status(TaskState::Canceled), body("canceled"))];
     store.append(Append { cause: operator.clone(), ..cancel }).await.unwrap();
@@ -36,7 +37,7 @@ pub(super) async fn a_log_has_the_times_and_causes_of_its_events(store: Arc<dyn 
     assert_eq!(found.iter().map(|one| one.entry.clone()).collect::<Vec<_>>(), page.entries);
     assert!(found.windows(2).all(|pair| pair[0].position < pair[1].position));
     let agent = Cause::from(Actor::Agent);
-    let causes = [&caller, &agent, &agent, &agent, &operator];
+    let causes = [&caller, &agent, &worker, &agent, &operator];
     assert_eq!(found.iter().map(|one| one.cause.as_ref().unwrap()).collect::<Vec<_>>(), causes);
     // The events of one append have the same commit time.
     let times: Vec<_> = found.iter().map(|one| one.at.unwrap()).collect();

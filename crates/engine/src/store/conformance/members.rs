@@ -5,8 +5,11 @@ use std::sync::Arc;
 use herald_protocol::AgentName;
 
 use super::{
-    super::{Append, Loaded, MemberId, MemberKind, Store, StoreError, TaskVersion},
-    DEAD, LIVING, OTHER, claim, create, die, due, finish, join, key,
+    super::{
+        Append, DueQuery, Loaded, MemberId, MemberKind, Store, StoreError, TaskVersion,
+        WorkerMember,
+    },
+    DEAD, LIVING, OTHER, claim, create, die, due, finish, join, key, owner,
 };
 
 /// The ids and heartbeats of the living members, in the reply to a heartbeat.
@@ -119,4 +122,87 @@ pub(super) async fn agents_with_work_are_unserved_until_a_member_serves_them(
     begun.header.agent = "b".into();
     store.append(begun).await.unwrap();
     assert_eq!(unserved(&*store).await, ["b"]);
+}
+
+fn worker(principal: &str) -> WorkerMember {
+    WorkerMember {
+        name: "echo:vm:1".to_owned(),
+        role: "echo".into(),
+        owner: owner("acme", principal),
+        labels: vec!["gpu".to_owned(), "ünï \"😀\"".to_owned()],
+        concurrency: 3,
+    }
+}
+
+pub(super) async fn a_worker_is_found_by_its_session(store: Arc<dyn Store>) {
+    assert_eq!(store.find_worker(OTHER).await, Ok(None));
+    assert_eq!(store.is_member(OTHER).await, Ok(false));
+    assert_eq!(store.count_heartbeat(OTHER).await, Err(StoreError::NotMember));
+    assert_eq!(store.join_worker(OTHER, &worker("ann")).await, Ok(Vec::new()));
+    assert_eq!(store.find_worker(OTHER).await, Ok(Some(worker("ann"))));
+    assert_eq!(store.find_worker(LIVING).await, Ok(None), "a node is no worker");
+    assert_eq!(store.is_member(OTHER).await, Ok(true));
+    assert_eq!(store.count_heartbeat(OTHER).await, Ok(()));
+    assert_eq!(living(&*store, LIVING).await, [(LIVING, 1), (OTHER, 1)]);
+    let member = store.heartbeat(LIVING).await.unwrap().members.pop().unwrap();
+    assert_eq!((member.kind, member.name.as_str()), (MemberKind::Worker, "echo:vm:1"));
+    assert_eq!(member.agents, [AgentName::from("echo")]);
+    assert_eq!(store.mark_dead(OTHER, 1).await, Ok(true));
+    assert_eq!(store.find_worker(OTHER).await, Ok(None));
+    assert_eq!(store.count_heartbeat(OTHER).await, Err(StoreError::NotMember));
+}
+
+pub(super) async fn a_second_life_of_a_worker_ends_the_first(store: Arc<dyn Store>) {
+    store.join_worker(OTHER, &worker("ann")).await.unwrap();
+    store.append(create(key("t"), 1)).await.unwrap();
+    store.append(claim(key("t"), OTHER)).await.unwrap();
+    let conflict = Err(StoreError::Conflict);
+    assert_eq!(store.join_worker(DEAD, &worker("mallory")).await, conflict);
+    assert_eq!(store.is_member(DEAD).await, Ok(false));
+    assert!(due(&*store, "echo", 10).await.is_empty());
+    assert_eq!(store.join_worker(DEAD, &worker("ann")).await, Ok(vec![OTHER]));
+    assert_eq!(due(&*store, "echo", 10).await, ["t"]);
+    assert_eq!(store.count_heartbeat(OTHER).await, Err(StoreError::NotMember));
+    let late = Append { expect: TaskVersion::new(1, 1), writer: OTHER, ..finish(key("t"), 2) };
+    assert_eq!(store.append(late).await, Err(StoreError::NotMember));
+    // Once it is gone, another owner can have the name.
+    store.leave(DEAD).await.unwrap();
+    assert_eq!(store.join_worker(OTHER, &worker("mallory")).await, Ok(Vec::new()));
+}
+
+pub(super) async fn the_tasks_that_a_member_holds_are_found(store: Arc<dyn Store>) {
+    join(&*store, OTHER).await;
+    let echo = AgentName::from("echo");
+    assert!(store.held(&echo, OTHER, 10).await.unwrap().is_empty());
+    for (task, holder) in [("a", OTHER), ("b", OTHER), ("c", LIVING)] {
+        store.append(create(key(task), 1)).await.unwrap();
+        store.append(claim(key(task), holder)).await.unwrap();
+    }
+    store.append(create(key("waits"), 1)).await.unwrap();
+    let held = store.held(&echo, OTHER, 10).await.unwrap();
+    let mut names: Vec<_> = held.iter().map(|held| held.key.task.to_string()).collect();
+    names.sort();
+    assert_eq!(names, ["a", "b"]);
+    assert!(held.iter().all(|held| held.epoch == 1 && held.holder == Some(OTHER)));
+    assert_eq!(store.held(&echo, OTHER, 1).await.unwrap().len(), 1);
+    assert!(store.held(&"other".into(), OTHER, 10).await.unwrap().is_empty());
+    let end = Append { expect: TaskVersion::new(1, 1), ..finish(key("a"), 2) };
+    store.append(end).await.unwrap();
+    assert_eq!(store.held(&echo, OTHER, 10).await.unwrap().len(), 1);
+}
+
+pub(super) async fn a_task_of_a_holder_that_was_dead_before_its_claim_is_due(
+    store: Arc<dyn Store>,
+) {
+    let echo = AgentName::from("echo");
+    join(&*store, OTHER).await;
+    die(&*store, OTHER).await;
+    // A search before the claim finds nothing of the dead member.
+    assert!(store.due(DueQuery::new(&echo, 10)).await.unwrap().is_empty());
+    store.append(create(key("t"), 1)).await.unwrap();
+    assert_eq!(due(&*store, "echo", 10).await, ["t"]);
+    store.append(claim(key("t"), OTHER)).await.unwrap();
+    let found = store.due(DueQuery::new(&echo, 10)).await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].holder, Some(OTHER));
 }

@@ -6,7 +6,8 @@ use herald_protocol::{AgentName, TaskState, Timestamp};
 
 use super::{
     super::{
-        Append, Conversation, Due, DueQuery, Kind, Loaded, MemberId, Store, StoreError, TaskVersion,
+        Append, Conversation, Demands, Due, DueQuery, Kind, Loaded, MemberId, Store, StoreError,
+        TaskVersion,
     },
     DEAD, Key, LIVING, OTHER, at, body, claim, create, dedup, die, due, finish, finished, header,
     join, key, owner,
@@ -129,6 +130,70 @@ pub(super) async fn owners_take_turns(store: Arc<dyn Store>) {
         let query = DueQuery { except: &passed, ..all };
         assert_eq!(found(query).await, ["a3", "b1", "c2"]);
     }
+}
+
+/// A new task with these demands.
+fn demanding(task: &str, now: i64, labels: &[&str], priority: i8) -> Append {
+    let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+    let demands = Some(Box::new(Demands { labels, priority }));
+    Append { demands, ..create(key(task), now) }
+}
+
+pub(super) async fn a_higher_priority_is_due_first(store: Arc<dyn Store>) {
+    for (task, now, priority) in
+        [("low", 1, -100), ("usual", 2, 0), ("older", 1, 0), ("high", 3, 100)]
+    {
+        store.append(demanding(task, now, &[], priority)).await.unwrap();
+    }
+    assert_eq!(due(&*store, "echo", 10).await, ["high", "older", "usual", "low"]);
+    // A claim and a death leave it as it is.
+    store.append(claim(key("low"), DEAD)).await.unwrap();
+    store.append(claim(key("high"), DEAD)).await.unwrap();
+    assert_eq!(due(&*store, "echo", 10).await, ["high", "older", "usual", "low"]);
+    // Owners take turns, whatever the priority of their tasks.
+    let mut other = demanding("other", 4, &[], -100);
+    other.key.owner = owner("acme", "bob");
+    store.append(other).await.unwrap();
+    assert_eq!(due(&*store, "echo", 2).await, ["high", "other"]);
+}
+
+pub(super) async fn a_task_is_due_for_workers_with_its_labels(store: Arc<dyn Store>) {
+    for (task, labels) in [("any", &[][..]), ("gpu", &["gpu"]), ("both", &["gpu", "linux"])] {
+        store.append(demanding(task, 1, labels, 0)).await.unwrap();
+    }
+    store.append(demanding("held", 2, &["gpu"], 0)).await.unwrap();
+    store.append(claim(key("held"), DEAD)).await.unwrap();
+    let agent = AgentName::from("echo");
+    let found = async |labels: Option<&[&str]>| {
+        let labels: Option<Vec<String>> =
+            labels.map(|labels| labels.iter().map(|label| (*label).to_owned()).collect());
+        let query = DueQuery { labels: labels.as_deref(), ..DueQuery::new(&agent, 10) };
+        let due = store.due(query).await.unwrap();
+        let mut tasks: Vec<_> = due.into_iter().map(|due| due.key.task.to_string()).collect();
+        tasks.sort();
+        tasks
+    };
+    assert_eq!(found(Some(&[])).await, ["any"]);
+    assert_eq!(found(Some(&["linux"])).await, ["any"]);
+    assert_eq!(found(Some(&["cuda", "gpu"])).await, ["any", "gpu", "held"]);
+    assert_eq!(found(Some(&["gpu", "linux"])).await, ["any", "both", "gpu", "held"]);
+    assert_eq!(found(None).await, ["any", "both", "gpu", "held"]);
+}
+
+pub(super) async fn the_number_of_label_sets_is_limited(store: Arc<dyn Store>) {
+    let mut refused = None;
+    for number in 0..10_000 {
+        let append = demanding(&format!("t{number}"), 1, &[&format!("label-{number}")], 0);
+        if let Err(error) = store.append(append).await {
+            refused = Some((number, error));
+            break;
+        }
+    }
+    let (number, error) = refused.expect("the number of sets is limited");
+    assert!(matches!(error, StoreError::LimitReached(_)), "{error:?}");
+    assert_eq!(store.load(&key(&format!("t{number}")), None, u64::MAX).await, Ok(Loaded::Gone));
+    // A known set can still be required.
+    store.append(demanding("again", 1, &["label-0"], 0)).await.unwrap();
 }
 
 async fn next(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {

@@ -24,7 +24,7 @@ use super::{
     locks::is_locked,
     names::{BLOCK, Group, NameCache, Totals},
     prepared::Prepared,
-    rows::{Fault, Phase, count, holder, int, original, read_run, size, uint, unread},
+    rows::{Fault, Phase, attempt, count, holder, int, original, read_run, size, uint, unread},
     statements as sql,
     sweep::Swept,
 };
@@ -80,6 +80,8 @@ pub(super) struct Batch<'a> {
     pub(super) is_shared: &'a AtomicBool,
     /// The changes to publish after the commit.
     pub(super) changes: Vec<(MemberId, Change)>,
+    /// The members that died.
+    pub(super) died: Vec<MemberId>,
     /// True if webhooks became ready.
     pub(super) has_ready_webhooks: bool,
 }
@@ -91,6 +93,8 @@ pub(super) struct AfterCommit {
     pub(super) swept: Swept,
     /// The changes to publish.
     pub(super) changes: Vec<(MemberId, Change)>,
+    /// The members that died, or that hold a task although they are dead.
+    pub(super) died: Vec<MemberId>,
 }
 
 /// The columns of a stored task that the checks and counters need.
@@ -183,7 +187,7 @@ impl Batch<'_> {
         }
         self.totals.flush(self.conn)?;
         self.swept.remove_empty_owners(self.conn, *self.next)?;
-        Ok(AfterCommit { swept: self.swept, changes: self.changes })
+        Ok(AfterCommit { swept: self.swept, changes: self.changes, died: self.died })
     }
 
     /// Publishes a change to the other members after the commit. The change is built only if
@@ -254,6 +258,11 @@ impl Batch<'_> {
             self.wake_webhooks_of(row)?;
         }
         let Header { agent, run, .. } = &append.header;
+        if let Some(holder) = run.holder
+            && !self.is_member(holder)?
+        {
+            self.died.push(holder);
+        }
         self.update_serial(agent, row, run)?;
         let origin = append.node.unwrap_or(append.writer);
         self.announce(origin, || Change::Task(append.key.clone()));
@@ -405,7 +414,7 @@ impl Batch<'_> {
                 int(head),
                 int(*bytes),
                 int(turns.turn),
-                turns.attempt,
+                attempt(turns),
                 int(turns.epoch),
                 unread(turns),
                 holder(turns),
@@ -449,7 +458,7 @@ impl Batch<'_> {
     ) -> Result<(), Fault> {
         let KnownTask { row, head, counted: bytes, indexed, .. } = after;
         let turns = &header.run;
-        let (turn, attempt, epoch) = (int(turns.turn), turns.attempt, int(turns.epoch));
+        let (turn, attempt, epoch) = (int(turns.turn), attempt(turns), int(turns.epoch));
         let (unread, holder, kept) = (unread(turns), holder(turns), size(turns.kept));
         let IndexedColumns { group, changed, created, phase, .. } = indexed;
         let (state, phase) = (group.state, *phase as i64);

@@ -8,8 +8,8 @@ use rusqlite::{Connection, params};
 use crate::store::{Due, DueQuery, Key, MemberId};
 
 use super::{
-    label_sets::due_label_sets,
-    members,
+    dead_holders::DeadHolders,
+    label_sets::label_sets_of,
     names::find_owner,
     reader::{find_agent, name},
     rows::{Fault, first, readable, size, uint},
@@ -20,17 +20,26 @@ use super::{
 ///
 /// First one task of each owner, beginning with the owner after `query.after`; then their others. The cost
 /// depends on the limit and the label sets, and not on the number of owners or tasks.
-pub(super) fn due(conn: &Connection, query: &DueQuery<'_>) -> Result<Vec<Due>, Fault> {
+pub(super) fn due(
+    conn: &Connection,
+    dead_holders: &DeadHolders,
+    query: &DueQuery<'_>,
+) -> Result<Vec<Due>, Fault> {
+    let Some(agent) = find_agent(conn, query.agent)? else { return Ok(Vec::new()) };
+    let start = dead_holders.start(agent);
     let conn = conn.unchecked_transaction()?;
-    let Some(agent) = find_agent(&conn, query.agent)? else { return Ok(Vec::new()) };
     let mut holders = vec![None];
-    holders.extend(dead_holders(&conn, agent)?.into_iter().map(Some));
+    holders.extend(dead_holders.find(&conn, agent, start)?.into_iter().map(Some));
     // Each holder with each label set that its tasks require.
     let mut queues = Vec::new();
-    for holder in &holders {
-        for set in due_label_sets(&conn, agent, holder.as_deref(), query.labels)? {
-            queues.push((holder, set));
+    for holder in holders {
+        let blob = holder.map(MemberId::blob);
+        let sets = label_sets_of(&conn, agent, blob.as_ref())?;
+        if let Some(holder) = holder.filter(|_| sets.is_empty()) {
+            dead_holders.clear(agent, holder);
         }
+        let fitting = sets.into_iter().filter(|set| set.fits(query.labels));
+        queues.extend(fitting.map(|set| (blob, set.id)));
     }
     let next_owner = |after: i64| -> Result<Option<i64>, Fault> {
         let mut next: Option<i64> = None;
@@ -112,22 +121,6 @@ pub(super) fn in_turn(
         found.extend(tasks(owner, left + 1)?.into_iter().skip(1));
     }
     Ok(found)
-}
-
-/// The holders of an agent's tasks that are not living members, in the same transaction as the
-/// tasks. A member joins before it can hold a task, so a holder that is not found is dead.
-fn dead_holders(conn: &Connection, agent: i64) -> Result<Vec<Vec<u8>>, Fault> {
-    let mut holders = Vec::new();
-    let mut last: Vec<u8> = Vec::new();
-    while let Some(holder) =
-        first(conn, sql::NEXT_HOLDER, params![agent, last], |row| row.get::<_, Vec<u8>>(0))?
-    {
-        last.clone_from(&holder);
-        if !members::is_living(conn, &holder)? {
-            holders.push(holder);
-        }
-    }
-    Ok(holders)
 }
 
 /// The data for claiming a task, unless it is excepted or its stored data cannot be read.

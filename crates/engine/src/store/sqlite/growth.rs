@@ -9,11 +9,11 @@ use crate::{
     clock::Clock,
     store::{
         Actor, ApiKey, ApiKeyQuery, Append, AuditActor, AuditEntry, AuditQuery, AuditRetention,
-        Conversation, Declaration, Dedup, DeliveryAttempt, DueQuery, FeedQuery, Header,
+        Conversation, Declaration, Dedup, DeliveryAttempt, Demands, DueQuery, FeedQuery, Header,
         HistoryQuery, Key, Kind, ListQuery, Loaded, MemberId, MemberKind, NewRegistration,
         NewWebhook, NextDelivery, Owner, OwnerQuery, PinnedCard, Registration, RegistrationStore,
         Retention, Run, Scope, Snapshot, Store, TaskVersion, WebhookClaim, WebhookId,
-        WebhookLimits, WebhookProgress, WebhookQuery, WebhookStore, WebhookTarget,
+        WebhookLimits, WebhookProgress, WebhookQuery, WebhookStore, WebhookTarget, WorkerMember,
     },
 };
 
@@ -245,7 +245,49 @@ async fn everything(tasks: i64) -> Counted {
     keys_and_audit(&mut counted, tasks).await;
     webhooks(&mut counted, tasks).await;
     registrations(&mut counted, tasks).await;
+    workers(&mut counted).await;
     counted
+}
+
+fn worker(number: i64) -> WorkerMember {
+    WorkerMember {
+        name: format!("a:vm:{number}"),
+        role: "a".into(),
+        owner: owner(1),
+        labels: vec!["gpu".to_owned()],
+        concurrency: 1,
+    }
+}
+
+/// Workers, and tasks with demands.
+async fn workers(counted: &mut Counted) {
+    let (first, second) = (MemberId(0x33), MemberId(0x44));
+    counted.store.join_worker(first, &worker(1)).await.unwrap();
+    counted.note("a worker that joins");
+    assert_eq!(counted.store.join_worker(second, &worker(1)).await, Ok(vec![first]));
+    counted.note("the second life of a worker");
+    counted.store.count_heartbeat(second).await.unwrap();
+    counted.note("a poll of a worker");
+    counted.store.find_worker(second).await.unwrap().unwrap();
+    counted.note("a worker by its session");
+    for (task, label) in [("one", "gpu"), ("two", "gpu"), ("three", "tpu")] {
+        let demands = Demands { labels: vec![label.to_owned()], priority: 5 };
+        let key = Key { owner: owner(1), task: task.into() };
+        let append = Append { dedup: None, ..received(key, "demands") };
+        counted.store.append(Append { demands: Some(Box::new(demands)), ..append }).await.unwrap();
+        counted.note("a task with demands");
+    }
+    let agent = AgentName::from("a");
+    let labels = ["gpu".to_owned()];
+    let query = DueQuery { labels: Some(&labels), ..DueQuery::new(&agent, 1) };
+    assert_eq!(counted.store.due(query).await.unwrap().len(), 1);
+    counted.note("the next task of a worker");
+    let mut claim = begun(Key { owner: owner(1), task: "one".into() });
+    claim.header.run.holder = Some(second);
+    counted.store.append(claim).await.unwrap();
+    counted.note("a claim for a worker");
+    assert_eq!(counted.store.held(&agent, second, 9).await.unwrap().len(), 1);
+    counted.note("the turns of a worker after a restart");
 }
 
 /// Registrations, beside as many as there are tasks.
@@ -674,6 +716,53 @@ async fn taking_turns(owners: i64) -> Counted {
 #[tokio::test]
 async fn costs_of_the_next_task_do_not_grow_with_the_number_of_owners() {
     compare(&taking_turns(100).await, &taking_turns(10_000).await);
+}
+
+/// Finds and claims the next task, while many workers hold one each and many tasks wait.
+async fn at_work(workers: i64, waiting: i64) -> Counted {
+    let agent = AgentName::from("a");
+    let mut counted = Counted::new(waiting + workers, waiting + workers, |conn| {
+        let tasks = waiting + workers;
+        conn.execute(&format!("{NUMBERS} {WAITING}"), params![tasks, true]).unwrap();
+        conn.execute(&format!("{NUMBERS} {MESSAGES}"), [tasks]).unwrap();
+    });
+    counted.store.join(LIVING, MemberKind::Node, "node").await.unwrap();
+    for number in 1..=workers {
+        let id = MemberId(0x1_0000 + number as u128);
+        counted.store.join_worker(id, &worker(number)).await.unwrap();
+        let mut held = begun(Key { owner: owner(1), task: format!("t{number}").as_str().into() });
+        held.header.run.holder = Some(id);
+        held.header.created = Timestamp::from_millis(0);
+        counted.store.append(held).await.unwrap();
+    }
+    // The first search reads all holders.
+    counted.store.due(DueQuery::new(&agent, 1)).await.unwrap();
+    counted.note("the workers");
+    counted.done.clear();
+    let next = async |counted: &Counted| {
+        let due = counted.store.due(DueQuery::new(&agent, 1)).await.unwrap().swap_remove(0);
+        (due.key.task.to_string(), due.holder)
+    };
+    assert_eq!(next(&counted).await, (format!("t{}", workers + 1), None));
+    counted.note("the next task");
+    let worker = MemberId(0x1_0001);
+    counted.store.count_heartbeat(worker).await.unwrap();
+    counted.note("a poll");
+    let mut claim =
+        begun(Key { owner: owner(1), task: format!("t{}", workers + 1).as_str().into() });
+    claim.header.run.holder = Some(worker);
+    counted.store.append(claim).await.unwrap();
+    counted.note("a claim");
+    assert_eq!(counted.store.mark_dead(worker, 1).await, Ok(true));
+    counted.note("the death of a worker");
+    assert_eq!(next(&counted).await, ("t1".to_owned(), Some(worker)));
+    counted.note("the turn of the dead worker");
+    counted
+}
+
+#[tokio::test]
+async fn costs_of_a_claim_do_not_grow_with_the_workers_or_the_queue() {
+    compare(&at_work(10, 100).await, &at_work(1_000, 10_000).await);
 }
 
 #[tokio::test]

@@ -35,34 +35,42 @@ impl Batch<'_> {
     }
 }
 
-/// The label sets among an agent's active tasks of this holder, as far as `labels` contains them. The
-/// statement steps from one set to the next.
-pub(super) fn due_label_sets(
+/// A set of labels that tasks require.
+#[derive(Debug)]
+pub(super) struct LabelSet {
+    pub(super) id: i64,
+    labels: Vec<String>,
+}
+
+impl LabelSet {
+    /// True if a worker with these labels has every one of the set.
+    pub(super) fn fits(&self, labels: Option<&[String]>) -> bool {
+        labels.is_none_or(|labels| self.labels.iter().all(|label| labels.contains(label)))
+    }
+}
+
+/// The label sets among an agent's active tasks of this holder. The statement steps from one set to the
+/// next.
+pub(super) fn label_sets_of(
     conn: &Connection,
     agent: i64,
-    holder: Option<&[u8]>,
-    labels: Option<&[String]>,
-) -> Result<Vec<i64>, Fault> {
+    holder: Option<&[u8; 16]>,
+) -> Result<Vec<LabelSet>, Fault> {
     let (mut sets, mut last) = (Vec::new(), -1_i64);
     loop {
         let step = params![agent, holder, last];
         let next = first(conn, sql::NEXT_LABEL_SET, step, |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
         })?;
-        let Some((set, required)) = next else { return Ok(sets) };
-        last = set;
-        let required = || match (set, required) {
+        let Some((id, labels)) = next else { return Ok(sets) };
+        last = id;
+        let read = || match (id, labels) {
             (0, _) => Ok(Vec::new()),
-            (_, Some(required)) => {
-                serde_json::from_str(&required).map_err(|_| Fault::unreadable("label set"))
+            (_, Some(labels)) => {
+                serde_json::from_str(&labels).map_err(|_| Fault::unreadable("label set"))
             }
             (_, None) => Err(Fault::unreadable("a label set without labels")),
         };
-        let required: Option<Vec<String>> = readable(set, required())?;
-        let Some(required) = required else { continue };
-        let has_all = |labels: &[String]| required.iter().all(|label| labels.contains(label));
-        if labels.is_none_or(has_all) {
-            sets.push(set);
-        }
+        sets.extend(readable(id, read())?.map(|labels| LabelSet { id, labels }));
     }
 }

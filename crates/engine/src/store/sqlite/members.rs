@@ -192,6 +192,7 @@ impl Batch<'_> {
         self.requeue_tasks_of(member)?;
         self.release_webhooks_of(member)?;
         self.announce(member, || Change::All);
+        self.died.push(member);
         Ok(true)
     }
 }

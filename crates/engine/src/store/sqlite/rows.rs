@@ -126,6 +126,14 @@ pub(super) fn holder(run: &Run) -> Option<[u8; 16]> {
     run.holder.map(MemberId::blob)
 }
 
+/// Marks the attempt of a turn that was returned. The number itself is far below it.
+const RETURNED: i64 = 1 << 30;
+
+/// The attempt as a database value, with the mark of a returned turn.
+pub(super) fn attempt(run: &Run) -> i64 {
+    i64::from(run.attempt) + if run.returned { RETURNED } else { 0 }
+}
+
 /// The row number and the task, from the columns of the `header` macro in [`super::statements`],
 /// the artifacts and `kept`. The events after the snapshot are not included. The second column is
 /// the id of the task.
@@ -166,9 +174,13 @@ pub(super) fn stored_within(row: &Row<'_>, limit: u64) -> Result<(i64, Stored), 
 /// The run state from five consecutive columns, without `kept`, which is in another column.
 pub(super) fn read_run(row: &Row<'_>, first: usize) -> Result<Run, Fault> {
     let holder: Option<[u8; 16]> = row.get(first + 4)?;
+    let stored: i64 = row.get(first + 1)?;
+    let returned = stored >= RETURNED;
+    let attempt = if returned { stored - RETURNED } else { stored };
     Ok(Run {
         turn: uint(row.get(first)?),
-        attempt: row.get(first + 1)?,
+        attempt: u32::try_from(attempt).map_err(|_| Fault::unreadable("attempt"))?,
+        returned,
         epoch: uint(row.get(first + 2)?),
         unread: read_unread(text(row, first + 3)?)?,
         holder: holder.map(u128::from_be_bytes).map(MemberId),

@@ -15,6 +15,7 @@ use crate::{clock::Clock, metrics::StoreMetrics, store::change::ChangeBus};
 use super::{
     append::{AfterCommit, Batch, JobResult, NextNumbers, WriterCache},
     checkpoint::Checkpoints,
+    dead_holders::DeadHolders,
     files::Files,
     job::{Queued, Work},
     members::Heartbeats,
@@ -45,6 +46,7 @@ pub(super) struct WriterShared {
     pub(super) bus: Arc<ChangeBus>,
     /// True once two nodes were members at the same time.
     pub(super) is_shared: Arc<AtomicBool>,
+    pub(super) dead_holders: Arc<DeadHolders>,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<StoreMetrics>,
 }
@@ -161,13 +163,15 @@ impl Writer {
             bus: &self.shared.bus,
             is_shared: &self.shared.is_shared,
             changes: Vec::new(),
+            died: Vec::new(),
             has_ready_webhooks: false,
         };
         for job in &mut *jobs {
             job.run(&mut batch)?;
         }
-        let AfterCommit { swept, changes } = batch.finish()?;
+        let AfterCommit { swept, changes, died } = batch.finish()?;
         transaction.commit()?;
+        self.shared.dead_holders.add(died);
         for (writer, change) in changes {
             self.shared.bus.publish(writer, change);
         }
@@ -310,6 +314,7 @@ mod tests {
             clock: Clock::system(),
             bus: Arc::default(),
             is_shared: Arc::default(),
+            dead_holders: Arc::default(),
             metrics: Arc::default(),
         };
         let mut writer = Writer::new(shared, None, None, opened.next);

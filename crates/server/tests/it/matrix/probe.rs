@@ -179,15 +179,8 @@ pub(super) fn api(target: &Target) -> Vec<Probe> {
 fn parameters(route: ApiRoute, target: &Target) -> Vec<String> {
     let names = route.path().split('{').skip(1).filter_map(|rest| rest.split('}').next());
     let values = names.map(|name| match (route.path().split('/').nth(2), name) {
-        (Some("agents"), "name") => match route {
-            ApiRoute::HeartbeatAgent
-            | ApiRoute::RemoveAgent
-            | ApiRoute::PollWorker
-            | ApiRoute::WriteTurn
-            | ApiRoute::TakeTurnAnswer
-            | ApiRoute::EndTurn => target.worker.clone(),
-            _ => "script".to_owned(),
-        },
+        (Some("agents"), "name") if route == ApiRoute::GetAgent => "script".to_owned(),
+        (Some("agents"), "name") => target.worker.clone(),
         (Some("agents"), "id") => "no-turn".to_owned(),
         (Some("tasks"), "id") => target.task.clone(),
         (Some("keys"), "id") => target.key.clone(),
@@ -317,11 +310,9 @@ impl Subject {
                 | Operation::DeleteTaskPushNotificationConfig => "push",
             }),
             Self::Feed => Some("read"),
-            Self::Api(route) => match route.scope() {
-                // The probe registers a worker.
-                ApiScope::WorkOrRegister => Some("work"),
-                scope => scope.name(),
-            },
+            // The probe registers a worker.
+            Self::Api(route) if route.scope() == ApiScope::WorkOrRegister => Some("work"),
+            Self::Api(route) => route.scope().name(),
         }
     }
 
