@@ -34,7 +34,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "herald-server",
         "async-trait aws-lc-rs base64 blake3 bytes futures-util governor herald-api herald-engine herald-protocol http http-acl http-body \
-         http-body-util hyper hyper-util ipnet jsonwebtoken pem prost reqwest serde serde_json socket2 subtle thiserror \
+         http-body-util hyper hyper-util ipnet jsonwebtoken pem prost reqwest rmcp schemars serde serde_json socket2 subtle thiserror \
          tokio tokio-rustls tokio-tungstenite tokio-util tonic tonic-reflection tower tracing \
          uuid x509-parser",
     ),

@@ -7,7 +7,7 @@ mod stopped;
 
 use std::{future::Future, time::Duration};
 
-use ::http::{Request, StatusCode, header};
+use ::http::{Request, Response, StatusCode, header};
 use bytes::Bytes;
 use herald_agents::WorkerConnection;
 use herald_api::{ApiCall, ApiRoute, status::ServerStatus};
@@ -118,6 +118,22 @@ impl Api {
             return Err(explain::refusal(&self.server, C::ROUTE, &response));
         }
         serde_json::from_slice(&response.body).map_err(|fault| self.server.unread(&fault))
+    }
+
+    /// Sends a request to another path of the server, and returns whatever it answers.
+    pub(crate) async fn forward(
+        &self,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, CliError> {
+        let Carrier::Running(server) = &self.server else {
+            let text = format!("the server of {} is not running", self.place());
+            return Err(CliError::new(CliErrorKind::Unreachable, text)
+                .hint("start it with `herald serve`, or name another one with --server"));
+        };
+        let ApiResponse { status, body } = server.send(request, ApiRoute::GetStatus).await?;
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        Ok(response)
     }
 
     /// True if the server runs, and not only its store is at hand.

@@ -8,6 +8,7 @@ mod doctor;
 mod environment;
 mod key;
 mod listen;
+mod mcp;
 mod message;
 mod operator;
 mod serve;
@@ -44,6 +45,7 @@ pub(crate) use conformance::ConformanceArgs;
 pub(crate) use doctor::Doctor;
 pub(crate) use key::{KeyCommand, KeyCreate, KeyCreateSigning, KeyList};
 pub(crate) use listen::Listen;
+pub(crate) use mcp::McpArgs;
 pub(crate) use message::{MessageArgs, PartArgs, PartSource, Send, WaitArgs};
 pub(crate) use operator::{
     AgentCommand, OwnerArgs, PlaceArgs, ServerArgs, StatusArgs, StoreCommand, TenantCommand,
@@ -114,6 +116,16 @@ pub(crate) enum CliCommand {
     /// Receive webhooks on this machine: verify, print and forward them
     #[command(after_help = listen::EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
     Listen(Listen),
+
+    /// Serve the agents of a server to an MCP client that starts this program
+    ///
+    /// Messages of the Model Context Protocol are read from standard input, posted to /mcp of the server, and its replies
+    /// are written to standard output, one JSON object per line. Everything else is on standard error. An agent such as
+    /// Claude Code can then discover the agents of the server and give them tasks.
+    #[command(after_help = mcp::EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
+    #[command(mut_arg("timeout", |arg| arg.hide(true)), mut_arg("output", |arg| arg.hide(true)))]
+    #[command(mut_arg("server", |arg| arg.help(mcp::SERVER_HELP)))]
+    Mcp(McpArgs),
 
     /// Serve two test agents to try the other commands on; nothing is stored
     #[command(after_help = DEMO_EXAMPLES)]

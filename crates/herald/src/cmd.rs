@@ -12,6 +12,7 @@ pub(crate) mod doctor;
 mod download;
 pub(crate) mod key;
 pub(crate) mod listen;
+pub(crate) mod mcp;
 pub(crate) mod send;
 pub(crate) mod serve;
 pub(crate) mod status;

@@ -82,6 +82,12 @@ fn perform(command: CliCommand, layers: &Layers, settings: &[Setting]) -> ExitCo
         CliCommand::Chat(args) => client(&args.agent.output, cmd::chat::run(&args)),
         CliCommand::Auth(command) => client(command.output(), Box::pin(cmd::auth::run(&command))),
         CliCommand::Listen(args) => client(&args.output, cmd::listen::run(&args)),
+        CliCommand::Mcp(args) => {
+            // Standard output is for messages of MCP only, so that errors are never written there.
+            let (format, detail) = (Format::Text, DetailLevel::Short);
+            let out = Output { format, stream: false, detail, history: false };
+            call(out, async { cmd::mcp::run(&args).await.map(|()| ExitCode::SUCCESS) })
+        }
         CliCommand::DemoServer(args) => served("herald", Box::pin(cmd::demo::run(args))),
         CliCommand::Completion(args) => complete(args.shell),
         CliCommand::Version => printed(concat!("herald ", env!("CARGO_PKG_VERSION"), "\n")),

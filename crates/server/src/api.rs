@@ -13,9 +13,17 @@ mod workers;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use herald_api::{ApiCall, ApiRoute, ApiScope, RouteMiss, query, routes::calls};
+use herald_api::{
+    ApiCall, ApiRoute, ApiScope, RouteMiss,
+    agents::{
+        AgentHeartbeat, AgentHeartbeatReply, AgentList, AgentsQuery, RegisterAgent, RegisteredAgent,
+    },
+    query,
+    routes::{Nothing, calls},
+    tasks::TaskLog,
+};
 use herald_engine::{Caller, Engine, Identity, Operator, Scopes};
-use herald_protocol::{Dialect, Error, ErrorKind, json};
+use herald_protocol::{Dialect, Error, ErrorKind, TaskId, json};
 use http::{Method, Response, StatusCode, header};
 use serde::Serialize;
 
@@ -97,15 +105,25 @@ fn check_content(exchange: &Exchange<'_>) -> Result<(), Error> {
 
 /// The caller of a route, with the scopes that the route needs.
 async fn admit(exchange: &Exchange<'_>, route: ApiRoute, is_local: bool) -> Result<Caller, Error> {
+    permit(exchange, exchange.caller().await?, BINDING, route, is_local)
+}
+
+/// The caller of a route by this binding, if its credentials allow the route.
+fn permit(
+    exchange: &Exchange<'_>,
+    caller: Caller,
+    binding: &'static str,
+    route: ApiRoute,
+    is_local: bool,
+) -> Result<Caller, Error> {
     let (id, address) = (exchange.id, exchange.ingress.client());
-    let caller = exchange.caller().await?.with_request(id, BINDING, address);
     // Without credentials everybody has every scope, and only the local user may administer.
     let caller = if caller.is_anonymous() && !is_local {
-        let tenant = caller.owner().tenant.clone();
-        Caller::new(tenant, "", Scopes::CALLER).with_request(id, BINDING, address)
+        Caller::new(caller.owner().tenant.clone(), "", Scopes::CALLER)
     } else {
         caller
     };
+    let caller = caller.with_request(id, binding, address);
     let allowed = admit_scope(&caller, route);
     allowed.inspect_err(|error| exchange.record_refusal(Some(&caller), error))?;
     Ok(caller)
@@ -192,7 +210,78 @@ async fn dispatch<'a>(
     }
 }
 
+/// The agents, for a caller of another binding.
+pub(crate) async fn list_agents(
+    exchange: &Exchange<'_>,
+    caller: &Caller,
+    is_local: bool,
+    query: AgentsQuery,
+) -> Result<AgentList, Error> {
+    let request = ApiRequest::of(exchange, caller, ApiRoute::ListAgents, is_local, Vec::new())?;
+    agents::list(&request, query, Nothing {}).await
+}
+
+/// Registers a worker or a remote agent, for a caller of another binding.
+pub(crate) async fn register_agent(
+    exchange: &Exchange<'_>,
+    caller: &Caller,
+    is_local: bool,
+    new: RegisterAgent,
+) -> Result<RegisteredAgent, Error> {
+    let request = ApiRequest::of(exchange, caller, ApiRoute::RegisterAgent, is_local, Vec::new())?;
+    agents::register(&request, Nothing {}, new).await.inspect_err(|error| request.refused(error))
+}
+
+/// Keeps the registration of a worker alive, for a caller of another binding.
+pub(crate) async fn refresh_agent(
+    exchange: &Exchange<'_>,
+    caller: &Caller,
+    is_local: bool,
+    name: &str,
+    heartbeat: AgentHeartbeat,
+) -> Result<AgentHeartbeatReply, Error> {
+    let (route, parameters) = (ApiRoute::HeartbeatAgent, vec![name.to_owned()]);
+    let request = ApiRequest::of(exchange, caller, route, is_local, parameters)?;
+    let refreshed = agents::heartbeat(&request, Nothing {}, heartbeat).await;
+    refreshed.inspect_err(|error| request.refused(error))
+}
+
+/// A part of the log of one of the caller's tasks, for a caller of another binding.
+pub(crate) async fn task_log(
+    exchange: &Exchange<'_>,
+    caller: &Caller,
+    is_local: bool,
+    task: &str,
+    after: u64,
+    limit: u32,
+) -> Result<TaskLog, Error> {
+    let request = ApiRequest::of(exchange, caller, ApiRoute::GetTaskLog, is_local, Vec::new())?;
+    let read = async {
+        let key = request.operator().locate(None, TaskId::from(task)).await?;
+        log::read(&request, &key, Some(after), Some(limit)).await
+    };
+    read.await.inspect_err(|error| request.refused(error))
+}
+
 impl<'a> ApiRequest<'a> {
+    /// A request of another binding, if its caller may use the route.
+    fn of(
+        exchange: &'a Exchange<'a>,
+        caller: &Caller,
+        route: ApiRoute,
+        is_local: bool,
+        parameters: Vec<String>,
+    ) -> Result<Self, Error> {
+        let binding = exchange.binding.name();
+        let caller = permit(exchange, caller.clone(), binding, route, is_local)?;
+        Ok(Self { exchange, caller, parameters, body: Bytes::new() })
+    }
+
+    /// Records missing permissions in the audit log.
+    fn refused(&self, error: &Error) {
+        self.exchange.record_refusal(Some(&self.caller), error);
+    }
+
     /// Decodes the request, calls the handler and encodes its reply.
     async fn reply<C, H, F>(&'a self, handler: H) -> Result<Response<Body>, Error>
     where

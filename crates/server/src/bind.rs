@@ -95,7 +95,7 @@ impl Exchange<'_> {
             return Ok(());
         }
         let hint = match self.binding {
-            Binding::JsonRpc | Binding::WebSocket | Binding::Stdio => {
+            Binding::JsonRpc | Binding::WebSocket | Binding::Stdio | Binding::Mcp => {
                 format!("call {} with A2A-Version: 1.0", operation.name())
             }
             Binding::Rest => "use the paths of 1.0 with A2A-Version: 1.0".to_owned(),

@@ -11,11 +11,12 @@ pub(crate) enum Binding {
     Grpc,
     WebSocket,
     Stdio,
+    Mcp,
 }
 
 impl Binding {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::JsonRpc, Self::Rest, Self::Grpc, Self::WebSocket, Self::Stdio];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::JsonRpc, Self::Rest, Self::Grpc, Self::WebSocket, Self::Stdio, Self::Mcp];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -24,6 +25,7 @@ impl Binding {
             Self::Grpc => "grpc",
             Self::WebSocket => "websocket",
             Self::Stdio => "stdio",
+            Self::Mcp => "mcp",
         }
     }
 }

@@ -41,6 +41,8 @@ pub struct Config {
     pub visibility: Visibility,
     /// The access to `/metrics`.
     pub metrics: MetricsAccess,
+    /// MCP at `/mcp`.
+    pub mcp: McpConfig,
     /// The provider in the cards of the agents.
     pub provider: Option<AgentProvider>,
     /// The documentation URL in the cards of the agents.
@@ -169,6 +171,15 @@ pub enum CardInterface {
     WebSocket,
 }
 
+/// The configuration of MCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct McpConfig {
+    /// True if `/mcp` is served.
+    pub enabled: bool,
+    /// True if every skill of every agent is a tool too.
+    pub skills_as_tools: bool,
+}
+
 /// Access to `/metrics`.
 #[derive(Clone, Default)]
 pub enum MetricsAccess {
@@ -236,6 +247,7 @@ impl Default for Config {
             open_to_network: false,
             visibility: Visibility::default(),
             metrics: MetricsAccess::default(),
+            mcp: McpConfig::default(),
             provider: None,
             documentation_url: None,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -247,6 +259,12 @@ impl Default for Config {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
         }
+    }
+}
+
+impl Default for McpConfig {
+    fn default() -> Self {
+        Self { enabled: true, skills_as_tools: false }
     }
 }
 

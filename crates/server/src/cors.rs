@@ -10,7 +10,7 @@ const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// Headers of requests that mean something here.
 const REQUEST_HEADERS: &str = "A2A-Version, A2A-Extensions, X-A2A-Extensions, Authorization, X-API-Key, \
                                Content-Type, Idempotency-Key, Last-Event-ID, If-None-Match, Traceparent, \
-                               Tracestate";
+                               Tracestate, MCP-Protocol-Version, Mcp-Method, Mcp-Name";
 /// Headers of responses that a page may read.
 const RESPONSE_HEADERS: &str = "A2A-Extensions, X-A2A-Extensions, X-Request-Id, Retry-After, \
                                 WWW-Authenticate, ETag, Content-Disposition";

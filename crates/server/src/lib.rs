@@ -24,6 +24,7 @@ mod guard;
 mod h2_stall;
 mod health;
 mod limits;
+mod mcp;
 mod metrics;
 mod page;
 mod proxy;
@@ -48,8 +49,8 @@ pub use body::Body;
 pub use browser::download;
 pub use builder::{ServerBuildError, ServerBuilder};
 pub use config::{
-    CardInterface, Config, Limits, MetricsAccess, SwitchedOff, TenantLimits, Timeouts, Token,
-    UsageLimits,
+    CardInterface, Config, Limits, McpConfig, MetricsAccess, SwitchedOff, TenantLimits, Timeouts,
+    Token, UsageLimits,
 };
 pub use remote::RemoteAgentFactory;
 pub use serve::ServeError;

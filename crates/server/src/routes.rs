@@ -33,6 +33,8 @@ pub(crate) enum RouteTarget<'a> {
     Events,
     /// REST, under its mount. The REST route table decides whether the path exists.
     Rest(Mount, &'a str),
+    /// MCP: agents and tasks as tools.
+    Mcp,
     /// Herald's own interface. Its route table decides whether the path exists.
     Api,
     /// The agent's card.
@@ -100,6 +102,9 @@ pub(crate) fn find(path: &str) -> Option<RouteMatch<'_>> {
         "/healthz" => RouteTarget::Live,
         "/readyz" => RouteTarget::Ready,
         "/metrics" => RouteTarget::Metrics,
+        "/mcp" | "/mcp/" => RouteTarget::Mcp,
+        // Where MCP clients look for the metadata of the URL that they were given.
+        _ if path.strip_prefix(RESOURCE_METADATA) == Some("/mcp") => RouteTarget::ResourceMetadata,
         API_CATALOG => RouteTarget::ApiCatalog,
         AI_CATALOG => RouteTarget::AiCatalog,
         _ if is_api(path) => RouteTarget::Api,
@@ -204,6 +209,10 @@ mod tests {
         check("/healthz", None, Some(RouteTarget::Live));
         check("/readyz", None, Some(RouteTarget::Ready));
         check("/metrics", None, Some(RouteTarget::Metrics));
+        check("/mcp", None, Some(RouteTarget::Mcp));
+        check("/mcp/", None, Some(RouteTarget::Mcp));
+        let metadata = "/.well-known/oauth-protected-resource/mcp";
+        check(metadata, None, Some(RouteTarget::ResourceMetadata));
         assert!(!is_api("/apiary"));
         for path in ["/api", "/api/", "/api/v1/tasks/7:cancel", "/api/no/such", "/api/audit:verify"]
         {
@@ -219,6 +228,7 @@ mod tests {
             "/.well-known/tasks",
             "/agents/echo/agents/tasks",
             "/agents/echo/api",
+            "/agents/echo/mcp",
         ] {
             assert_eq!(find(path), None, "{path}");
         }

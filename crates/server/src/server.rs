@@ -25,7 +25,7 @@ use crate::{
     body::Body,
     browser, card, catalog, cors,
     guard::{self, Ingress, has_transfer_coding},
-    health,
+    health, mcp,
     metrics::scrape,
     page,
     refusal::Refusal,
@@ -141,7 +141,7 @@ fn add_headers(response: &mut Response<Body>, parts: &Parts, id: &str) {
 impl Shared {
     #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
     fn dispatch<B>(
-        &self,
+        self: &Arc<Self>,
         id: Uuid,
         parts: &Parts,
         body: B,
@@ -186,6 +186,7 @@ impl Shared {
                 | RouteTarget::Socket
                 | RouteTarget::Events
                 | RouteTarget::Rest(..)
+                | RouteTarget::Mcp
                 | RouteTarget::Api
                 | RouteTarget::Card
                 | RouteTarget::KeySet
@@ -207,6 +208,7 @@ impl Shared {
                 | RouteTarget::ExtendedCard
                 | RouteTarget::Api => Binding::Rest,
                 RouteTarget::Socket => Binding::WebSocket,
+                RouteTarget::Mcp => Binding::Mcp,
                 RouteTarget::Root
                 | RouteTarget::JsonRpc(_)
                 | RouteTarget::Card
@@ -276,6 +278,14 @@ impl Shared {
                     let path = "/v1/card";
                     Box::pin(rest::answer(&exchange, &Method::GET, Mount::Root, path, body)).await
                 }
+                (RouteTarget::Mcp, _) if !self.config.mcp.enabled => {
+                    Refusal::not_found().into_response()
+                }
+                (RouteTarget::Mcp, &Method::POST) => {
+                    let is_local = guard::is_local(parts, host, ingress);
+                    Box::pin(mcp::answer(self, &exchange, is_local, body)).await
+                }
+                (RouteTarget::Mcp, _) => Refusal::method("POST, OPTIONS").into_response(),
                 (RouteTarget::Api, _) => {
                     let is_local = guard::is_local(parts, host, ingress);
                     Box::pin(api::answer(&exchange, is_local, body)).await

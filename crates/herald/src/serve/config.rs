@@ -58,6 +58,7 @@ pub(crate) struct FileConfig {
     pub(crate) limits: LimitsSection,
     pub(crate) protocol: ProtocolSection,
     pub(crate) grpc: GrpcSection,
+    pub(crate) mcp: McpSection,
     pub(crate) card: CardSection,
     pub(crate) auth: AuthSection,
     pub(crate) trace: TraceSection,
@@ -203,6 +204,22 @@ pub(crate) struct ProtocolSection {
 pub(crate) struct GrpcSection {
     /// True switches server reflection on.
     pub(crate) reflection: bool,
+}
+
+/// Tools for MCP clients, at `/mcp`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct McpSection {
+    /// True if `/mcp` is served.
+    pub(crate) enabled: bool,
+    /// True if every skill of every agent is a tool too.
+    pub(crate) skills_as_tools: bool,
+}
+
+impl Default for McpSection {
+    fn default() -> Self {
+        Self { enabled: true, skills_as_tools: false }
+    }
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -31,6 +31,8 @@ pub(crate) fn start(level: LogLevel, format: LogFormat, spans: Option<Exporter>)
         ["herald", "herald_agents", "herald_engine", "herald_protocol", "herald_server"]
             .map(|target| (target, level)),
     );
+    // The SDK warns about every mistake of a client, with the content of its message.
+    let targets = targets.with_target("rmcp", level.min(LevelFilter::ERROR));
     let targets = targets.with_target("a2a", of_tasks);
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let layer = match format {

@@ -29,7 +29,7 @@ use anyhow::{Context, bail};
 use herald_agents::{Conformance, Echo, Otherwise, process::Processes};
 use herald_engine::{Agent, Profile, Recovery, RoleSettings, agent::Extension};
 use herald_protocol::{AgentName, MissingVersion};
-use herald_server::{CardInterface, MetricsAccess, SwitchedOff, WebhookConfig};
+use herald_server::{CardInterface, McpConfig, MetricsAccess, SwitchedOff, WebhookConfig};
 use http::Uri;
 
 use crate::{
@@ -177,6 +177,10 @@ impl ServerSettings {
             },
             switched_off,
             grpc_reflection: config.grpc.reflection,
+            mcp: McpConfig {
+                enabled: config.mcp.enabled,
+                skills_as_tools: config.mcp.skills_as_tools,
+            },
             tokens: auth.tokens.clone(),
             required: auth.required,
             keys_optional: auth.keys_optional,

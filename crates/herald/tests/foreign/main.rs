@@ -33,6 +33,7 @@ mod tasks;
 mod wire;
 
 mod clients;
+mod clients_mcp;
 mod clients_push;
 mod clients_signatures;
 mod coding;
@@ -40,6 +41,7 @@ mod coding_acp;
 mod coding_claude;
 mod coding_codex;
 mod coding_gemini;
+mod coding_mcp;
 mod coding_opencode;
 mod python_handler;
 mod python_kit;

@@ -41,6 +41,7 @@ mod cli_auth;
 mod cli_card;
 mod cli_hostile;
 mod cli_listen;
+mod cli_mcp;
 mod cli_operator;
 mod cli_output;
 mod cli_send;

@@ -4,7 +4,7 @@ use herald_api::{
     routes::Nothing,
     tasks::{CauseView, LogEntryView, TaskLog, TaskLogQuery, TaskOwnerQuery},
 };
-use herald_engine::store::{Actor, Cause, Kind, LogEntry};
+use herald_engine::store::{Actor, Cause, Key, Kind, LogEntry};
 use herald_protocol::{Error, ErrorKind};
 use serde_json::value::RawValue;
 
@@ -17,11 +17,21 @@ pub(super) async fn get(
 ) -> Result<TaskLog, Error> {
     let TaskLogQuery { tenant, principal, after, limit } = query;
     let key = request.task_key(TaskOwnerQuery { tenant, principal }).await?;
+    read(request, &key, after, limit).await
+}
+
+/// A part of the log of one task.
+pub(super) async fn read(
+    request: &ApiRequest<'_>,
+    key: &Key,
+    after: Option<u64>,
+    limit: Option<u32>,
+) -> Result<TaskLog, Error> {
     let (after, limit) = (after.unwrap_or(0), bounded("limit", limit, MAX_PAGE)?);
     let operator = request.operator();
     // Read first: the log is complete if it reaches the end that the task has now.
-    let (summary, _) = operator.task(&key).await?;
-    let entries = operator.log(&key, after, limit).await?;
+    let (summary, _) = operator.task(key).await?;
+    let entries = operator.log(key, after, limit).await?;
     let last = entries.last().map_or(after, |last| last.entry.seq);
     let entries = entries.into_iter().map(view).collect::<Result<_, _>>()?;
     let is_complete = summary.state.is_terminal() && last >= summary.seq;

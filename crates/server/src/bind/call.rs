@@ -237,6 +237,11 @@ impl Exchange<'_> {
 }
 
 impl CallReply {
+    /// The reply itself, and the permit of a stream, to be held until the stream ends.
+    pub(crate) fn into_reply(self) -> (Reply, Option<StreamPermit>) {
+        (self.reply, self.permit)
+    }
+
     /// The reply as JSON; for JSON-RPC as the result of the call `id`.
     pub(crate) fn encode(
         self,

@@ -33,6 +33,7 @@ mod http2;
 mod lifecycle;
 mod list;
 mod matrix;
+mod mcp;
 mod metrics;
 mod migration;
 mod proxy;
