@@ -89,7 +89,4 @@ pub enum WebhookSettingError {
     /// The timeout is too short or too long.
     #[error("[push] timeout must be between 1s and 30s")]
     Timeout,
-    /// The HTTP client cannot be built.
-    #[error("the HTTP client of webhooks cannot be built: {0}")]
-    Client(String),
 }

@@ -313,31 +313,31 @@ fn operate(
 
 /// The sender of webhooks with the keys in the data directory, which it creates if they are missing.
 fn stored_webhooks(settings: &ServerSettings) -> anyhow::Result<Option<Arc<HttpSender>>> {
-    if has_push(settings) {
-        webhook_sender(settings, with_stored_keys(settings.webhooks.clone(), &settings.store)?)
-    } else {
-        Ok(None)
+    if !has_push(settings) {
+        return Ok(None);
     }
+    let mut config = with_stored_keys(settings.webhooks.clone(), &settings.store)?;
+    if config.signing_keys.is_empty() {
+        config.signing_keys.push(Arc::new(SigningKey::generate_ed25519()?));
+    }
+    webhook_sender(settings, &config)
 }
 
-/// A sender of webhooks that leaves no key behind.
+/// A sender of webhooks without the keys in the data directory, to check the settings.
 pub(crate) fn unstored_webhooks(
     settings: &ServerSettings,
 ) -> anyhow::Result<Option<Arc<HttpSender>>> {
-    webhook_sender(settings, settings.webhooks.clone())
+    webhook_sender(settings, &settings.webhooks)
 }
 
 fn webhook_sender(
     settings: &ServerSettings,
-    mut config: WebhookConfig,
+    config: &WebhookConfig,
 ) -> anyhow::Result<Option<Arc<HttpSender>>> {
     if !has_push(settings) {
         return Ok(None);
     }
-    if config.signing_keys.is_empty() {
-        config.signing_keys.push(Arc::new(SigningKey::generate_ed25519()?));
-    }
-    let sender = HttpSender::new(&config).map_err(|fault| settings.in_file(fault))?;
+    let sender = HttpSender::new(config).map_err(|fault| settings.in_file(fault))?;
     Ok(Some(Arc::new(sender)))
 }
 

@@ -50,7 +50,11 @@ impl HttpSender {
                 }
             }
         }
-        match state.response(state.client(&checked).head(checked.url.clone())).await {
+        let client = match state.client(&checked) {
+            Ok(client) => client,
+            Err(cause) => return ReceiverProbe::NoResponse(cause),
+        };
+        match state.response(client.head(checked.url.clone())).await {
             Ok(response) => ReceiverProbe::Answered(response.status().as_u16()),
             Err(cause) => ReceiverProbe::NoResponse(cause),
         }

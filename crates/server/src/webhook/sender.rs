@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, RwLock},
+    sync::{Arc, OnceLock, RwLock},
     time::Duration,
 };
 
@@ -64,26 +64,30 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600);
 pub struct HttpSender {
     pub(super) resolver: Arc<dyn Resolve>,
     /// Seals secrets if the settings have no key.
-    own_key: SecretsKey,
+    own_key: Arc<OnceLock<SecretsKey>>,
     state: RwLock<Arc<SenderState>>,
 }
 
 /// The settings in use, and the clients that follow them.
-#[derive(Debug)]
 pub(super) struct SenderState {
     pub(super) guard: Arc<UrlGuard>,
     signer: DeliverySigner,
-    sealer: SecretSealer,
+    resolver: Arc<dyn Resolve>,
+    secrets_keys: Vec<SecretsKey>,
+    own_key: Arc<OnceLock<SecretsKey>>,
+    // Made with their first use: they read the certificates and the random numbers of the system, which takes longer
+    // than the rest of a start.
+    sealer: OnceLock<SecretSealer>,
     /// Connects to checked addresses only.
-    checked: Client,
+    checked: OnceLock<Client>,
     /// Connects to whatever an allowed host resolves to.
-    allowed: Client,
+    allowed: OnceLock<Client>,
     timeout: Duration,
 }
 
 impl fmt::Debug for HttpSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpSender").field("state", &*read(&self.state)).finish_non_exhaustive()
+        f.debug_struct("HttpSender").finish_non_exhaustive()
     }
 }
 
@@ -98,8 +102,7 @@ impl HttpSender {
         config: &WebhookConfig,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, WebhookSettingError> {
-        let own_key = SecretsKey::generate();
-        let own_key = own_key.map_err(|error| WebhookSettingError::Client(error.to_string()))?;
+        let own_key = Arc::default();
         let state = SenderState::new(config, &resolver, &own_key)?;
         Ok(Self { resolver, own_key, state: RwLock::new(Arc::new(state)) })
     }
@@ -128,8 +131,8 @@ impl HttpSender {
         let checked = state.guard.check(url).map_err(|refusal| refusal.to_string())?;
         let lookup = state.guard.check_lookup(&checked, &*self.resolver).await;
         lookup.map_err(|refusal| refusal.to_string())?;
-        let client = if checked.is_allowed_host { &state.allowed } else { &state.checked };
-        let request = client.get(checked.url).header(header::ACCEPT, "application/json");
+        let request =
+            state.client(&checked)?.get(checked.url).header(header::ACCEPT, "application/json");
         let fetched = timeout(state.timeout, async {
             let mut response =
                 request.send().await.map_err(|error| causes(&error.without_url()))?;
@@ -167,7 +170,7 @@ impl HttpSender {
     ) -> Result<http::Response<reqwest::Body>, Box<dyn std::error::Error + Send + Sync>> {
         let state = self.state();
         let checked = state.guard.check(&request.uri().to_string())?;
-        let client = if checked.is_allowed_host { &state.allowed } else { &state.checked };
+        let client = state.client(&checked)?;
         let (parts, body) = request.into_parts();
         let request = client.request(parts.method, checked.url).headers(parts.headers).body(body);
         let response = request.send().await.map_err(reqwest::Error::without_url)?;
@@ -187,9 +190,11 @@ impl WebhookSender for HttpSender {
         let checked = state.guard.check(&config.url).map_err(url)?;
         let secrets = secrets(config)?;
         state.guard.check_lookup(&checked, &*self.resolver).await.map_err(url)?;
-        let sealed = state.sealer.seal(&secrets, &config.url);
-        sealed.ok_or_else(|| {
-            tracing::error!("cannot encrypt the token or the credentials of a webhook");
+        let sealed = state.sealer().and_then(|sealer| {
+            sealer.seal(&secrets, &config.url).ok_or_else(|| "the cipher failed".to_owned())
+        });
+        sealed.map_err(|cause| {
+            tracing::error!(cause, "cannot encrypt the token or the credentials of a webhook");
             Error::new(ErrorKind::Internal, "Internal error")
         })
     }
@@ -208,7 +213,7 @@ impl SenderState {
     fn new(
         config: &WebhookConfig,
         resolver: &Arc<dyn Resolve>,
-        own_key: &SecretsKey,
+        own_key: &Arc<OnceLock<SecretsKey>>,
     ) -> Result<Self, WebhookSettingError> {
         if !(SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&config.timeout) {
             return Err(WebhookSettingError::Timeout);
@@ -219,15 +224,15 @@ impl SenderState {
             config.allowed_ports.clone(),
             config.https_only,
         )?);
-        let own_key = std::slice::from_ref(own_key);
-        let keys = if config.secrets_keys.is_empty() { own_key } else { &config.secrets_keys[..] };
-        let checked = CheckedResolver { guard: Arc::clone(&guard), resolver: Arc::clone(resolver) };
         Ok(Self {
             guard,
             signer: DeliverySigner::new(&config.signing_secrets, &config.signing_keys)?,
-            sealer: SecretSealer::new(keys),
-            checked: client(Arc::new(checked))?,
-            allowed: client(Arc::clone(resolver))?,
+            resolver: Arc::clone(resolver),
+            secrets_keys: config.secrets_keys.clone(),
+            own_key: Arc::clone(own_key),
+            sealer: OnceLock::new(),
+            checked: OnceLock::new(),
+            allowed: OnceLock::new(),
             timeout: config.timeout,
         })
     }
@@ -236,9 +241,9 @@ impl SenderState {
     async fn attempt(&self, delivery: Delivery) -> Result<AttemptResult, String> {
         let checked = self.guard.check(&delivery.url);
         let checked = checked.map_err(|refusal| format!("the URL {refusal}"))?;
-        let secrets = self.sealer.open(&delivery.secrets, &delivery.url)?;
+        let secrets = self.sealer()?.open(&delivery.secrets, &delivery.url)?;
         let headers = self.headers(&delivery, &secrets)?;
-        let request = self.client(&checked).post(checked.url).headers(headers).body(delivery.body);
+        let request = self.client(&checked)?.post(checked.url).headers(headers).body(delivery.body);
         let end = Instant::now() + self.timeout;
         let response = match self.response(request).await {
             Ok(response) => response,
@@ -256,8 +261,27 @@ impl SenderState {
     }
 
     /// The client for a checked URL.
-    pub(super) fn client(&self, checked: &CheckedUrl) -> &Client {
-        if checked.is_allowed_host { &self.allowed } else { &self.checked }
+    pub(super) fn client(&self, checked: &CheckedUrl) -> Result<&Client, String> {
+        if checked.is_allowed_host {
+            return get_or_make(&self.allowed, || client(Arc::clone(&self.resolver)));
+        }
+        get_or_make(&self.checked, || {
+            let (guard, resolver) = (Arc::clone(&self.guard), Arc::clone(&self.resolver));
+            client(Arc::new(CheckedResolver { guard, resolver }))
+        })
+    }
+
+    /// The cipher of stored secrets.
+    fn sealer(&self) -> Result<&SecretSealer, String> {
+        get_or_make(&self.sealer, || {
+            if !self.secrets_keys.is_empty() {
+                return Ok(SecretSealer::new(&self.secrets_keys));
+            }
+            let key = get_or_make(&self.own_key, || {
+                SecretsKey::generate().map_err(|error| error.to_string())
+            })?;
+            Ok(SecretSealer::new(std::slice::from_ref(key)))
+        })
     }
 
     /// Sends a request. The error is the cause of a failure without a response.
@@ -303,7 +327,7 @@ impl SenderState {
 }
 
 /// A client that follows no redirect, uses no proxy of the environment and sends each request once.
-fn client(resolver: Arc<dyn Resolve>) -> Result<Client, WebhookSettingError> {
+fn client(resolver: Arc<dyn Resolve>) -> Result<Client, String> {
     let builder = Client::builder()
         .dns_resolver(resolver)
         .redirect(redirect::Policy::none())
@@ -315,7 +339,19 @@ fn client(resolver: Arc<dyn Resolve>) -> Result<Client, WebhookSettingError> {
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
         .pool_idle_timeout(IDLE_TIMEOUT)
         .user_agent(concat!("herald/", env!("CARGO_PKG_VERSION")));
-    builder.build().map_err(|error| WebhookSettingError::Client(causes(&error)))
+    builder.build().map_err(|error| format!("there is no HTTP client: {}", causes(&error)))
+}
+
+/// The value, made first if there is none.
+fn get_or_make<T>(
+    cell: &OnceLock<T>,
+    make: impl FnOnce() -> Result<T, String>,
+) -> Result<&T, String> {
+    if let Some(value) = cell.get() {
+        return Ok(value);
+    }
+    let value = make()?;
+    Ok(cell.get_or_init(|| value))
 }
 
 /// Checks the secrets of a new webhook. Empty ones count as absent.

@@ -71,7 +71,6 @@ fn key(error: &WebhookSettingError) -> &'static str {
         WebhookSettingError::SigningKey(_) => "push.signing_keys",
         WebhookSettingError::SecretsKey => "push.secrets_key",
         WebhookSettingError::Timeout => "push.timeout",
-        WebhookSettingError::Client(_) => "push",
     }
 }
 
