@@ -244,7 +244,8 @@ mod tests {
     #[test]
     fn a_declaration_beyond_the_limits_is_refused() {
         check(&declared("plain", &["a"])).unwrap();
-        let wrong: [(&str, fn(&mut Declaration)); 9] = [
+        type Change = fn(&mut Declaration);
+        let wrong: [(&str, Change); 9] = [
             ("description", |it| it.description = "x".repeat(5000)),
             ("description", |it| it.description = "\u{1b}[2J".to_owned()),
             ("skills", |it| it.skills.push(it.skills[0].clone())),

@@ -429,7 +429,7 @@ async fn mistakes_in_its_settings_are_refused_at_the_start() {
         ),
         (
             "kind = \"exec\"\ncommand = [\"cat\"]\nmemory = 3",
-            "`memory` belongs to kind = \"a2a\", \"llm\" or",
+            "`memory` belongs to kind = \"a2a\", \"llm\", \"worker\" or",
         ),
     ] {
         let refused = Options::config(agent(settings)).refused().await;
