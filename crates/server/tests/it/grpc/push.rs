@@ -42,7 +42,7 @@ async fn configs_work_over_grpc_and_deliveries_are_json_over_http() {
     };
     let listed: v1::ListTaskPushNotificationConfigsResponse =
         client.call(V1, "ListTaskPushNotificationConfigs", list).await.unwrap();
-    assert_eq!(listed.configs, [created.clone()]);
+    assert_eq!(listed.configs, std::slice::from_ref(&created));
     while receiver.received().is_empty() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
