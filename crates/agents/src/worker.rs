@@ -49,7 +49,7 @@ pub struct Worker {
 pub struct WorkerError {
     /// The HTTP status of the refusal.
     pub status: u16,
-    /// What happened, for people.
+    /// The cause of the failure, for people.
     pub message: String,
 }
 

@@ -209,7 +209,7 @@ impl WorkerTurn {
         self.state().is_gone
     }
 
-    /// What the reply to a poll of this number says about the turn. A reply is sent at once if it has
+    /// The content of the reply to a poll of this number, for this turn. A reply is sent at once if it has
     /// something that the worker was not told before.
     pub(crate) fn for_poll(&self, number: u64) -> PolledTurn {
         let state = self.state();

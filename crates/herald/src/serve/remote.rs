@@ -32,7 +32,7 @@ impl RemoteAgentFactory for Upstreams {
             }
         });
         let builder = Client::builder().service(service);
-        // Whether the card can be called shows here, not with the first message.
+        // A card that cannot be called is refused here, not with the first message.
         let unusable = |error: herald_client::Error| {
             let text = format!("the agent of this card cannot be called: {error}");
             Error::new(ErrorKind::InvalidParams, text)

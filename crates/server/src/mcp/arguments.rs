@@ -48,7 +48,7 @@ pub(super) struct RegisterArguments {
     /// The instance of the role, "host:id", such as "dev-vm:abc123"; made by the server if absent.
     #[serde(default)]
     pub(super) instance_id: Option<String>,
-    /// What the worker does, in one or two sentences.
+    /// The work that the worker does, in one or two sentences.
     #[serde(default)]
     pub(super) description: Option<String>,
     /// The skills of the worker, each with an `id` and, if you like, `name`, `description`, `tags` and `examples`.
