@@ -16,7 +16,7 @@ use crate::{
 /// Claude Code as far as these tests go: the message selects what it does.
 const CLAUDE: &str = r##"#!/bin/sh
 cd "$(dirname "$0")"
-note() { echo "$*" >> notes; }
+note() { printf '%s\n' "$*" >> notes; }
 say() { printf '%s\n' "$1"; }
 text() { say '{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"'"$1"'"}}}'; }
 finish() {
