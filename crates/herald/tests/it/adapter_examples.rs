@@ -102,6 +102,12 @@ impl Bench {
         notes.lines().map(str::to_owned).collect()
     }
 
+    /// Waits until the program has noted one of these.
+    async fn noted(&self, words: &[&str]) {
+        let has = |note: &String| words.contains(&note.as_str());
+        eventually(SOON, "the program notes it", async || self.notes().iter().any(has)).await;
+    }
+
     /// The result of an example, with the id of a task in its place.
     async fn result(&self, example: &str) -> Value {
         let answer = self.herald.call(&pasted(example)).await.json();
@@ -365,11 +371,10 @@ async fn a_cancel_of_an_ended_task_is_a_no_op_in_every_spelling() {
 async fn a_cancel_ends_the_program_without_waiting_for_it() {
     let bench = Bench::start(&[]).await;
     let id = bench.begin("be stubborn").await;
-    eventually(SOON, "the program runs", async || bench.notes().contains(&"ready".to_owned()))
-        .await;
+    bench.noted(&["ready"]).await;
     let task = bench.result(&CANCEL.replace("task-uuid", &id)).await;
     assert_eq!(task["status"]["state"], "canceled");
-    eventually(SOON, "it gets SIGTERM", async || bench.notes().contains(&"term".to_owned())).await;
+    bench.noted(&["term", "answer"]).await;
     let notes = bench.notes();
     assert!(notes.contains(&"interrupt".to_owned()), "its own protocol comes first: {notes:?}");
     assert!(!notes.contains(&"answer".to_owned()), "SIGTERM does not wait for it: {notes:?}");
@@ -379,10 +384,9 @@ async fn a_cancel_ends_the_program_without_waiting_for_it() {
 async fn a_program_that_answers_the_cancel_may_end_by_itself() {
     let bench = Bench::start(&[]).await;
     let id = bench.begin("be polite").await;
-    eventually(SOON, "the program runs", async || bench.notes().contains(&"ready".to_owned()))
-        .await;
+    bench.noted(&["ready"]).await;
     bench.result(&CANCEL.replace("task-uuid", &id)).await;
-    eventually(SOON, "it cleans up", async || bench.notes().contains(&"clean".to_owned())).await;
+    bench.noted(&["clean", "term"]).await;
     assert!(!bench.notes().contains(&"term".to_owned()), "{:?}", bench.notes());
 }
 
