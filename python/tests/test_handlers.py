@@ -16,6 +16,7 @@ import asyncio
 from a2a.json_rpc.spec import Artifact, Message, Role, TextPart
 from a2a.json_rpc.spec import TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent
 from a2a.server.tasks.task_handler import TaskHandler
+from herald import Answer
 
 print("loaded")
 
@@ -41,6 +42,9 @@ class Obedient(TaskHandler):
             yield status(task_id, TaskState.input_required, True, words)
             raise AssertionError("nothing may follow")
         print("at work")
+        if text == "short":
+            yield Answer("SHORT")
+            raise AssertionError("nothing may follow")
         yield TaskArtifactUpdateEvent(
             id=task_id, artifact=Artifact(name="answer", parts=[TextPart(text=text.upper() + str(len(history)))]))
         yield status(task_id, TaskState.completed, True)
@@ -80,7 +84,7 @@ class Helper(unittest.TestCase):
         said, open_turns = [], set(turns)
         while open_turns or not said:
             said.append(json.loads(process.stdout.readline()))
-            if said[-1].get("state", "working") != "working" or said[-1]["type"] == "error":
+            if said[-1].get("state", "working") != "working" or said[-1]["type"] in ("answer", "error"):
                 open_turns.discard(said[-1]["turn"])
         process.stdin.close()
         self.assertEqual(process.wait(20), 0)
@@ -114,6 +118,10 @@ class Helper(unittest.TestCase):
             "parts": [{"text": "LOUD1"}], "append": False, "lastChunk": False})
         self.assertEqual(said[3]["state"], "completed")
         self.assertEqual(len(said), 4)
+
+    def test_an_answer_is_one_line(self):
+        said = self.converse(self.begin("1", "short"), turns=["1"])
+        self.assertEqual(said[2:], [{"type": "answer", "turn": "1", "text": "SHORT"}])
 
     def test_turns_overlap_and_can_be_cancelled(self):
         said = self.converse(

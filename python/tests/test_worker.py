@@ -195,8 +195,22 @@ class Agents(WithServer):
         for function in (lambda turn: turn.text.upper(), later):
             self.http.replies.append((200, {"head": 4}))
             agents.of_function(function)(self.turn())
-            artifact = self.http.seen[-1][2]["commands"][0]["write"]["artifact"]
-            self.assertEqual(artifact["parts"], [{"text": "ONE\nTWO"}])
+            write, report = self.http.seen[-1][2]["commands"]
+            expected = {"artifactId": "response", "name": "response", "parts": [{"text": "ONE\nTWO"}]}
+            self.assertEqual(write["write"], {"artifact": expected, "append": False, "last": True})
+            self.assertEqual(report["report"], {"state": "TASK_STATE_COMPLETED"})
+
+    def test_the_answer_to_a_later_message_is_an_artifact_of_its_own(self):
+        turn = self.turn()
+        first = {"messageId": "m0", "role": "ROLE_USER", "parts": [{"text": "zero"}]}
+        question = {"messageId": "q", "role": "ROLE_AGENT", "parts": [{"text": "which?"}]}
+        turn.assignment["task"]["history"] = [first, question, turn.message]
+        self.http.replies += [(200, {"head": 4}), (200, {"head": 5})]
+        turn.answer("two")
+        artifact = self.http.seen[-1][2]["commands"][0]["write"]["artifact"]
+        self.assertEqual((artifact["artifactId"], artifact["name"]), ("response-2", "response"))
+        turn.answer("")
+        self.assertEqual(self.http.seen[-1][2]["commands"], [{"report": {"state": "TASK_STATE_COMPLETED"}}])
 
     def test_a_program_gets_the_text_and_its_status_counts(self):
         self.http.replies += [(200, {"head": 4}), (200, {"head": 5})]

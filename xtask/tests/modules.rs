@@ -49,6 +49,7 @@ const ENGINE: &[&str] = &[
     "turns::state",
     "turns::failure",
     "turns::caught",
+    "turns::answer",
     "webhooks",
     "webhooks::deliverer",
     "webhooks::payload",

@@ -19,8 +19,7 @@ while read -r line; do
             ;;
         begin)
             echo '{"type":"status","turn":"'"$turn"'","state":"working","text":"Counting"}'
-            echo '{"type":"artifact","turn":"'"$turn"'","text":"'"${#line}"' bytes","lastChunk":true}'
-            echo '{"type":"status","turn":"'"$turn"'","state":"completed"}'
+            echo '{"type":"answer","turn":"'"$turn"'","text":"'"${#line}"' bytes"}'
             ;;
         cancel)
             # The turn is over by the time that this is read: the shell does one thing after the other.

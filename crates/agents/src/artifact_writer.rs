@@ -22,14 +22,22 @@ pub(crate) struct ArtifactWriter<'a> {
     buffer: String,
     /// Deadline for the next flush; set while the buffer holds text.
     due: Option<Instant>,
-    is_begun: bool,
+    /// True if the last character stays in the buffer until the artifact is finished.
+    holds_last: bool,
 }
 
 impl<'a> ArtifactWriter<'a> {
     /// A writer for an artifact that does not exist yet.
     pub(crate) fn new(turn: &'a Turn, id: impl Into<ArtifactId>, name: &'static str) -> Self {
         let (id, buffer) = (id.into(), String::new());
-        Self { turn, id, name, buffer, due: None, is_begun: false }
+        Self { turn, id, name, buffer, due: None, holds_last: false }
+    }
+
+    /// Keeps the last character until the artifact is finished, so that its metadata, which are known
+    /// at the end only, always have a chunk with text to go with: an empty part is not content.
+    pub(crate) fn holding_last(mut self) -> Self {
+        self.holds_last = true;
+        self
     }
 
     /// Awaits `next`, or flushes the buffer if its deadline comes first and returns `None`. `next` is then
@@ -41,7 +49,7 @@ impl<'a> ArtifactWriter<'a> {
         let Some(due) = self.due else { return Ok(Some(next.await)) };
         match timeout_at(due, next).await {
             Ok(next) => Ok(Some(next)),
-            Err(_) => self.flush().await.map(|()| None),
+            Err(_) => self.flush_early().await.map(|()| None),
         }
     }
 
@@ -49,7 +57,7 @@ impl<'a> ArtifactWriter<'a> {
     pub(crate) async fn push(&mut self, text: &str) -> Result<(), Stop> {
         self.buffer.push_str(text);
         self.due.get_or_insert_with(|| Instant::now() + FLUSH_AFTER);
-        if self.buffer.len() >= MAX_CHUNK { self.flush().await } else { Ok(()) }
+        if self.buffer.len() >= MAX_CHUNK { self.flush_early().await } else { Ok(()) }
     }
 
     /// Appends the buffered text, if there is any.
@@ -57,17 +65,23 @@ impl<'a> ArtifactWriter<'a> {
         if self.buffer.is_empty() { Ok(()) } else { self.write(false, None).await }
     }
 
-    /// Appends the last chunk with the metadata of the artifact. Writes nothing if there never was text.
+    /// Appends the buffered text while more is expected.
+    async fn flush_early(&mut self) -> Result<(), Stop> {
+        self.due = None;
+        let last = self.buffer.chars().next_back().filter(|_| self.holds_last);
+        let held = self.buffer.split_off(self.buffer.len() - last.map_or(0, char::len_utf8));
+        self.flush().await?;
+        self.buffer = held;
+        Ok(())
+    }
+
+    /// Appends the rest of the text as the last chunk, with the metadata of the artifact. Writes nothing if
+    /// there is no text left.
     pub(crate) async fn finish(&mut self, metadata: Option<Metadata>) -> Result<(), Stop> {
-        if self.is_begun || !self.buffer.is_empty() {
-            self.write(true, metadata).await
-        } else {
-            Ok(())
-        }
+        if self.buffer.is_empty() { Ok(()) } else { self.write(true, metadata).await }
     }
 
     async fn write(&mut self, is_last: bool, metadata: Option<Metadata>) -> Result<(), Stop> {
-        self.is_begun = true;
         self.due = None;
         let chunk = Artifact {
             artifact_id: self.id.clone(),

@@ -12,6 +12,7 @@ mod cursor;
 mod dialect;
 mod gemini;
 mod opencode;
+mod prompt;
 
 use std::{collections::VecDeque, io, time::Duration};
 
@@ -36,7 +37,7 @@ use crate::{
     exec::input::PreparedInput,
     failure::Failure,
     process::{Processes, Program, STUCK, environment},
-    text::truncate,
+    text::{truncate, with_camel_case_names},
 };
 
 /// Default limit of a coding agent's output in one turn, in bytes.
@@ -313,6 +314,11 @@ impl Coding {
                     let text = format!("The model does not answer: retry {attempt}{most}");
                     turn.progress(text).await?;
                 }
+                Some(AgentEvent::Approval(approval)) if approval.is_prompt() && self.force => {
+                    if let Some(choice) = approval.choices.iter().find(|choice| choice.grants) {
+                        conversation.answer(&approval, choice);
+                    }
+                }
                 Some(AgentEvent::Approval(approval)) => {
                     if !self.resolve_approval(turn, conversation, &approval).await? {
                         return Ok(CodingOutcome::Unanswered);
@@ -421,7 +427,8 @@ impl Done {
         let mut data = Map::new();
         data.extend(self.summary.map(|summary| ("summary".to_owned(), summary.into())));
         if !self.stats.is_empty() {
-            data.insert("stats".to_owned(), self.stats.into());
+            // Some agents count in names such as `input_tokens`.
+            data.insert("stats".to_owned(), with_camel_case_names(self.stats.into()));
         }
         if data.is_empty() {
             return turn.report(TaskState::Completed, Vec::new()).await;

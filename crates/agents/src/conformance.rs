@@ -103,10 +103,7 @@ impl Conformance {
     async fn otherwise(self, turn: &Turn) -> Result<(), AgentError> {
         match self.otherwise {
             Otherwise::Complete => {
-                let input = turn.message().text();
-                if !input.is_empty() {
-                    turn.complete_with(text("answer", input)).await?;
-                }
+                turn.answer(turn.message().text()).await?;
             }
             Otherwise::Ask => {
                 pause(turn, 500).await?;

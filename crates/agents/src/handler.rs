@@ -141,6 +141,7 @@ impl Handler {
                 TurnEvent::Status(state, parts) => turn.report(state, parts).await?,
                 TurnEvent::Artifact(artifact, true, last) => turn.append(artifact, last).await?,
                 TurnEvent::Artifact(artifact, false, last) => turn.replace(artifact, last).await?,
+                TurnEvent::Answer(parts) => turn.answer_with(parts).await?,
                 TurnEvent::Failed(failure) => return Err(Ended::Failed(failure)),
                 TurnEvent::ProtocolViolation(failure) => {
                     return Err(Ended::ProtocolViolation(failure));

@@ -3,16 +3,19 @@
 mod chat;
 mod endpoint;
 mod error_body;
+mod file;
 mod prompt;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
-use herald_protocol::{AgentName, Metadata, Role};
+use herald_engine::{ANSWER_NAME, Agent, AgentError, Profile, Recovery, Turn};
+use herald_protocol::{AgentName, Metadata};
 use serde_json::{Map, Value};
 
-use crate::{ErrorDetail, artifact_writer::ArtifactWriter, ended::Ended, failure::Failure};
+use crate::{
+    ErrorDetail, artifact_writer::ArtifactWriter, ended::Ended, failure::Failure, text::camel_case,
+};
 
 pub use chat::Parameters;
 pub use endpoint::{Endpoint, EndpointError, EndpointTimeouts};
@@ -71,10 +74,13 @@ impl Llm {
         let description = "Answers with a language model that knows the conversation";
         let mut profile = Profile::new(self.name.clone(), description);
         profile.skills[0].tags = vec!["llm".to_owned(), "chat".to_owned()];
-        profile.input_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
+        profile.input_modes =
+            ["text/plain", "text/*", "application/json"].map(str::to_owned).to_vec();
         if self.images {
             profile.input_modes.push("image/*".to_owned());
         }
+        // The model cannot read other files, but it is told their names.
+        profile.further_input_modes = vec!["*/*".to_owned()];
         profile.memory = MEMORY;
         // A request has no side effects, and the second answer replaces the unfinished first one.
         profile.recovery = Recovery::Rerun(2);
@@ -94,7 +100,7 @@ impl Llm {
         let messages = prompt::messages(turn, self.system.as_deref(), self.images);
         let body = self.parameters.request(&messages);
         let (first, mut answer) = self.endpoint.ask(body, turn.trace()).await?;
-        let mut artifact = answer_writer(turn);
+        let mut artifact = ArtifactWriter::new(turn, turn.answer_id(), ANSWER_NAME).holding_last();
         let outcome = self.receive(first, &mut answer, &mut artifact).await;
         let (finish, refused) = match outcome {
             Ok(outcome) => outcome,
@@ -172,14 +178,6 @@ impl Agent for Llm {
     }
 }
 
-/// Writer of the artifact for this message: `answer`, `answer-2` and so on.
-fn answer_writer(turn: &Turn) -> ArtifactWriter<'_> {
-    let history = turn.task().history.as_deref().unwrap_or_default();
-    let asked = history.iter().filter(|message| message.role == Role::User);
-    let before = asked.take_while(|message| message.message_id != turn.message().message_id);
-    ArtifactWriter::new(turn, prompt::answer_id(before.count()), "answer")
-}
-
 /// Metadata of the answer: usage and finish reason.
 fn about(finish: &Finish) -> Option<Metadata> {
     let mut about = Metadata::new();
@@ -188,12 +186,13 @@ fn about(finish: &Finish) -> Option<Metadata> {
     }
     if let Some(reason) = &finish.reason {
         let reason = if is_word(reason) { reason } else { "unknown" };
-        about.insert("finish_reason", reason);
+        about.insert("finishReason", reason);
     }
     Some(about).filter(|about| !about.is_empty())
 }
 
-/// The numbers in `usage`. Callers see them, so every value of another type is dropped.
+/// The numbers in `usage`, under names as the protocol spells them. Callers see them, so every value of
+/// another type is dropped.
 fn counts(usage: &Map<String, Value>, depth: usize) -> Map<String, Value> {
     let numbers =
         usage.iter().filter(|(name, _)| is_word(name)).take(COUNTS).filter_map(|(name, value)| {
@@ -208,7 +207,7 @@ fn counts(usage: &Map<String, Value>, depth: usize) -> Map<String, Value> {
                     return None;
                 }
             };
-            Some((name.clone(), value))
+            Some((camel_case(name), value))
         });
     numbers.collect()
 }

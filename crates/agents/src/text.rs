@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use herald_protocol::lines::{BoundedLine, LineSplitter};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 /// UTF-8 decoder for pieces that may end in the middle of a character. Invalid bytes become U+FFFD.
@@ -75,6 +76,30 @@ pub(crate) fn truncate(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
+/// A name such as `prompt_tokens` as the protocol spells names: `promptTokens`.
+pub(crate) fn camel_case(name: &str) -> String {
+    let mut words = name.split('_').filter(|word| !word.is_empty());
+    let mut camel: String = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut letters = word.chars();
+        camel.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        camel.push_str(letters.as_str());
+    }
+    camel
+}
+
+/// A value whose members have names as the protocol spells them, at every level.
+pub(crate) fn with_camel_case_names(value: Value) -> Value {
+    match value {
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(name, value)| (camel_case(&name), with_camel_case_names(value)))
+            .collect(),
+        Value::Array(items) => items.into_iter().map(with_camel_case_names).collect(),
+        plain @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => plain,
+    }
+}
+
 /// Reads a stream to its end, and returns its last `most` bytes.
 pub(crate) async fn tail(stream: impl AsyncRead + Unpin, most: usize) -> Vec<u8> {
     let mut tail = StreamTail::new(stream, most);
@@ -134,6 +159,16 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Self { stream, lines: LineSplitter::new(limit) }
     }
 
+    /// The line that has begun and has not ended yet.
+    pub(crate) fn unfinished(&self) -> &[u8] {
+        self.lines.unfinished()
+    }
+
+    /// Discards the line that has not ended yet, as far as it was read.
+    pub(crate) fn discard_unfinished(&mut self) {
+        self.lines.finish();
+    }
+
     /// The next line; `None` at the end. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<BoundedLine> {
         loop {
@@ -186,6 +221,19 @@ mod tests {
         }
         for broken in [r#""\"#, r#""\ud8"#, r#""\u+d8f"#, "\"\\ä\"", "no JSON"] {
             assert_eq!(replace_unpaired_surrogates(broken.as_bytes()), broken.as_bytes());
+        }
+    }
+
+    #[test]
+    fn names_are_camel_case() {
+        for (name, expected) in [
+            ("prompt_tokens", "promptTokens"),
+            ("completion_tokens_details", "completionTokensDetails"),
+            ("inputTokens", "inputTokens"),
+            ("_total__cost_usd_", "totalCostUsd"),
+            ("", ""),
+        ] {
+            assert_eq!(camel_case(name), expected, "{name}");
         }
     }
 

@@ -69,6 +69,8 @@ async fn the_handler_in_the_shell_works() {
     for text in ["one", "a \"quoted\" one"] {
         let task = bench.send(text, false).await;
         assert_eq!(task.status.state, TaskState::Completed);
+        let artifact = &task.artifacts.as_ref().unwrap()[0];
+        assert_eq!(artifact.name.as_deref(), Some("response"));
         let said = task.text();
         assert!(said.strip_suffix(" bytes").is_some_and(|n| n.parse::<u64>().is_ok()), "{said}");
     }

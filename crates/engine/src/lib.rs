@@ -75,6 +75,7 @@ pub use read::{
 };
 pub use settings::{DiscoverySettings, Settings, WebhookSettings};
 pub use turns::{
+    answer::{ANSWER_NAME, answer_id},
     caught,
     failure::{of_agent as agent_failure, of_panic as panic_failure},
     recovery::QueuedTasks,

@@ -20,6 +20,9 @@ pub struct Settings {
     pub send_wait: Duration,
     /// True if cancelling a canceled task returns the task instead of an error.
     pub repeat_cancel: bool,
+    /// True if cancelling a task that has ended returns the task, as far as the protocol allows: in 1.0 it
+    /// is an error.
+    pub return_ended: bool,
     /// Tasks are removed this long after they ended. `None` keeps them.
     pub keep_for: Option<Duration>,
     /// The maximum number of tasks per tenant. The oldest finished tasks are removed first.
@@ -83,6 +86,7 @@ impl Default for Settings {
             memory: 256 << 20,
             send_wait: Duration::from_secs(600),
             repeat_cancel: false,
+            return_ended: false,
             keep_for: Some(Duration::from_secs(30 * 24 * 3600)),
             keep_tasks: Some(1_000_000),
             keep_bytes: Some(10 << 30),

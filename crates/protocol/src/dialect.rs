@@ -78,6 +78,7 @@ pub enum Dialect {
 pub enum EntryPoint {
     /// The entry point of 1.0 and 0.3: a shared name is the method of 0.3, and a `tasks/send` waits until the
     /// task settles.
+    /// With parts that have a `kind` its reply is that of 0.3.
     #[default]
     Main,
     /// The entry points of 0.1 (`/rpc`, `/ws` and standard input): a shared name is the method of 0.1, and a
@@ -145,11 +146,27 @@ impl EntryPoint {
         }
     }
 
+    /// The dialect of the reply to a call that was decoded as `dialect`. At the main entry point a send of 0.1
+    /// whose parts have a `kind` is from a client of 0.2 or 0.3, which knows `tasks/send` as another name
+    /// of `message/send`.
+    pub fn reply_dialect(self, dialect: Dialect, operation: Operation, params: &[u8]) -> Dialect {
+        let is_send = operation == Operation::SendMessage;
+        if self == Self::Main && dialect == Dialect::V01 && is_send && v01::has_kinds(params) {
+            Dialect::V03
+        } else {
+            dialect
+        }
+    }
+
     /// Adds to a request what its entry point implies.
-    pub fn complete(self, dialect: Dialect, request: &mut Request) {
-        if let (Self::V01, Dialect::V01, Request::SendMessage(send)) = (self, dialect, request) {
+    /// `reply` is the dialect of its reply.
+    pub fn complete(self, dialect: Dialect, reply: Dialect, request: &mut Request) {
+        let Request::SendMessage(send) = request else { return };
+        if self == Self::V01 && dialect == Dialect::V01 {
             send.configuration.return_immediately = true;
         }
+        // 0.1 alone has no direct answers.
+        send.task_only &= reply == Dialect::V01;
     }
 }
 

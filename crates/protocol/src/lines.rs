@@ -39,6 +39,11 @@ impl LineSplitter {
         (!self.line.is_empty()).then(|| self.take())
     }
 
+    /// The unfinished line, as far as it has come.
+    pub fn unfinished(&self) -> &[u8] {
+        &self.line
+    }
+
     /// True once the current line is known to be longer than the limit. A reader that does not want to
     /// wait for its end can stop there.
     pub fn is_too_long(&self) -> bool {

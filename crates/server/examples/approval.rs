@@ -9,7 +9,6 @@ use std::{env, sync::Arc};
 
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Engine, Profile, Turn, store::sqlite::Sqlite};
-use herald_protocol::{Artifact, Part};
 use herald_server::Server;
 use tokio::net::TcpListener;
 
@@ -26,11 +25,7 @@ impl Agent for Approval {
             return Ok(());
         }
         match turn.message().text().trim() {
-            "yes" => {
-                let parts = vec![Part::text(format!("I did it: {order}"))];
-                let artifact_id = "done".into();
-                turn.complete_with(Artifact { artifact_id, parts, ..Artifact::default() }).await?;
-            }
+            "yes" => turn.answer(format!("I did it: {order}")).await?,
             "no" => turn.reject("As you wish: nothing was done.").await?,
             _ => turn.ask("I did not understand. Say yes or no.").await?,
         }

@@ -6,7 +6,6 @@ use std::{env, sync::Arc};
 
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Engine, Profile, Turn, store::sqlite::Sqlite};
-use herald_protocol::{Artifact, Part};
 use herald_server::Server;
 use tokio::net::TcpListener;
 
@@ -16,14 +15,8 @@ struct Echo;
 #[async_trait]
 impl Agent for Echo {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
-        let echo = Artifact {
-            artifact_id: "echo".into(),
-            parts: vec![Part::text(turn.message().text())],
-            ..Artifact::default()
-        };
-        // A result is an artifact. To return without having said how the task stands completes it.
-        turn.artifact(echo).await?;
-        Ok(())
+        // The answer becomes the artifact `response`, and the task is completed with it.
+        Ok(turn.answer(turn.message().text()).await?)
     }
 }
 

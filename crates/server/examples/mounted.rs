@@ -24,7 +24,7 @@ struct Assistant;
 #[async_trait::async_trait]
 impl Agent for Assistant {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
-        Ok(turn.complete(format!("You said: {}", turn.message().text())).await?)
+        Ok(turn.answer(format!("You said: {}", turn.message().text())).await?)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::{
     io::{BufRead, BufReader},
+    path::PathBuf,
     process::{Child, Command, Stdio},
 };
 
@@ -17,11 +18,9 @@ struct Example {
 }
 
 impl Example {
-    /// Starts it on a free port. Cargo puts examples beside the directory of the tests.
+    /// Starts it on a free port.
     fn start(name: &str, arguments: &[&str]) -> Self {
-        let own = std::env::current_exe().unwrap();
-        let program = own.parent().unwrap().with_file_name("examples").join(name);
-        let mut command = Command::new(program);
+        let mut command = Command::new(path(name));
         command.arg("127.0.0.1:0").args(arguments).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut url = String::new();
@@ -38,6 +37,12 @@ impl Drop for Example {
     }
 }
 
+/// The path of an example, which cargo puts beside the directory of the tests.
+fn path(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.parent().unwrap().with_file_name("examples").join(name)
+}
+
 async fn send(client: &Client, message: Message) -> Task {
     match client.send(message).await.unwrap() {
         SendResult::Task(task) => task,
@@ -49,10 +54,25 @@ async fn send(client: &Client, message: Message) -> Task {
 async fn the_echo_answers() {
     let example = Example::start("echo", &[]);
     let client = Client::connect(&example.url).await.unwrap();
-    assert_eq!(client.send("Hello").await.unwrap().text(), "Hello");
+    let task = send(&client, Message::user("m", "Hello")).await;
+    assert_eq!(task.text(), "Hello");
+    let artifact = &task.artifacts.as_ref().unwrap()[0];
+    assert_eq!(
+        (artifact.artifact_id.as_str(), artifact.name.as_deref()),
+        ("response", Some("response"))
+    );
+    assert_eq!(task.status.message, None, "the answer is not repeated in the status");
     let card = client.card();
     assert_eq!(card.description, "Says back what it is told");
     assert_eq!(card.skills[0].description, "Says back what it is told");
+}
+
+#[test]
+fn the_offline_round_trip_runs() {
+    let run = Command::new(path("offline")).arg("good morning").output().unwrap();
+    assert!(run.status.success(), "{run:?}");
+    let said = String::from_utf8(run.stdout).unwrap();
+    assert_eq!(said, "shouter: Says it louder\nGOOD MORNING\n");
 }
 
 #[tokio::test]

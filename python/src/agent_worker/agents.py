@@ -14,7 +14,7 @@ import threading
 from typing import Any, Callable, Optional
 
 from herald import find
-from herald.events import Message, TaskArtifactUpdateEvent, TaskState
+from herald.events import Answer, Message, TaskArtifactUpdateEvent, TaskState
 from herald.handler import TaskHandler
 
 from .turn import Cancelled, Failed, Turn
@@ -39,7 +39,7 @@ def of_function(function: Callable[[Turn], Any]) -> Agent:
         if inspect.isawaitable(result):
             result = _run_async(turn, result)
         if result is not None and not turn.has_ended:
-            turn.artifact(str(result), id="answer")
+            turn.answer(str(result))
 
     return run
 
@@ -130,6 +130,8 @@ def _write(turn: Turn, event: Any) -> None:
         members = ("artifactId", "name", "description", "parts", "metadata")
         artifact = {name: line[name] for name in members if name in line}
         turn.write_artifact(artifact, line["append"], line["lastChunk"])
+    elif isinstance(event, Answer):
+        turn.answer(event.text)
     elif line["state"] != TaskState.submitted.value:
         turn.report(line["state"], line.get("parts"))
 
@@ -148,7 +150,9 @@ def _publish(turn: Turn, output: int) -> None:
         if piece:
             held = (held or "") + text
         else:
-            turn.artifact((held or "") + text, append=True, last=True)
+            rest = (held or "") + text
+            if rest:
+                turn.artifact(rest, append=True, last=True)
             return
 
 

@@ -11,6 +11,9 @@ from .server import Refused, Server, agent_path
 
 PREFIX = "TASK_STATE_"
 
+#: The name of the artifact with the answer.
+ANSWER = "response"
+
 
 class Cancelled(Exception):
     """The turn is over: the task was cancelled, has ended, or was given to another worker."""
@@ -119,8 +122,20 @@ class Turn:
         self._written.add(own)
         self._write([{"write": {"artifact": artifact, "append": append and known, "last": last}}])
 
+    def answer(self, text: str) -> None:
+        """Completes the task with an answer in words: the artifact `response`, in one write."""
+        completed = {"report": {"state": PREFIX + "COMPLETED"}}
+        if not text:
+            self._write([completed])
+        else:
+            own = self._answer_id()
+            self._written.add(own)
+            artifact = {"artifactId": own, "name": ANSWER, "parts": [{"text": text}]}
+            self._write([{"write": {"artifact": artifact, "append": False, "last": True}}, completed])
+        self.has_ended = True
+
     def complete(self, text: Optional[str] = None) -> None:
-        """Completes the task, with a final message if there is a text."""
+        """Completes the task, with a remark if there is a text. An answer belongs into `answer`."""
         self.report("completed", [{"text": text}] if text else None)
 
     def ask(self, question: str) -> str:
@@ -164,6 +179,13 @@ class Turn:
             self._send("/end", {"outcome": outcome})
         except Cancelled:
             pass
+
+    def _answer_id(self) -> str:
+        """The id of the artifact with the answer: `response`, then `response-2` and so on."""
+        asked = [message["messageId"] for message in self.history if message.get("role") == "ROLE_USER"]
+        later = asked[::-1].index(self.message["messageId"]) if self.message["messageId"] in asked else 0
+        before = max(len(asked) - later - 1, 0)
+        return f"{ANSWER}-{before + 1}" if before else ANSWER
 
     def _write(self, commands: list) -> None:
         if self.is_returned:

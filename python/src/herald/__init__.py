@@ -1,6 +1,7 @@
 """Handlers for Herald, written in Python: subclass TaskHandler and yield events."""
 
 from .events import (
+    Answer,
     Artifact,
     DataPart,
     FilePart,
@@ -15,6 +16,7 @@ from .events import (
 from .handler import TaskHandler
 
 __all__ = [
+    "Answer",
     "Artifact",
     "DataPart",
     "FilePart",

@@ -148,6 +148,18 @@ class TaskArtifactUpdateEvent:
         }
 
 
+@dataclass
+class Answer:
+    """An answer in words: the artifact `response`, which completes the task."""
+
+    text: str
+
+    ends_turn = True
+
+    def line(self, turn):
+        return {"type": "answer", "turn": turn, "text": self.text}
+
+
 def read_part(part):
     if "text" in part:
         return TextPart(part["text"], part.get("metadata"))

@@ -499,6 +499,10 @@ impl CliDialect for Acp {
             out.line(AcpRequest::Cancel { session_id: &self.session }.line(None));
         }
     }
+
+    fn has_cancelled(&self) -> bool {
+        self.step == AcpStep::Over
+    }
 }
 
 fn refuse(id: &RawValue, code: i64, message: &str, out: &mut DialectOutput) {

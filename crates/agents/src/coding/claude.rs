@@ -28,6 +28,9 @@ use crate::failure::Failure;
 
 pub(super) use self::wire::{ClaudeBlock, ClaudeMessage};
 
+/// Id of the request that cancels.
+const CANCEL: &str = "cancel";
+
 /// One conversation with Claude Code.
 #[derive(Debug)]
 pub(crate) struct Claude {
@@ -40,12 +43,15 @@ pub(crate) struct Claude {
     /// Permission requests without an answer. The caller has been asked about the first.
     requests: VecDeque<PermissionRequest>,
     work: WorkState,
+    /// True once Claude Code has answered the cancel.
+    has_cancelled: bool,
 }
 
 impl Claude {
     pub(crate) fn new(request: CodingRequest) -> Self {
         let (block, requests, work) = (String::new(), VecDeque::new(), WorkState::default());
-        Self { request, is_begun: false, has_text: false, block, requests, work }
+        let (is_begun, has_text, has_cancelled) = (false, false, false);
+        Self { request, is_begun, has_text, block, requests, work, has_cancelled }
     }
 
     /// Emits more text of the current block. Blocks are paragraphs of the answer.
@@ -225,6 +231,10 @@ impl CliDialect for Claude {
                 ToClaude::ControlResponse { response: ControlResult::Error { request_id, error } }
                     .send(out);
             }
+            ClaudeLine::ControlResponse { response } => {
+                let id = response.as_ref().and_then(|response| response.get("request_id"));
+                self.has_cancelled |= id.and_then(Value::as_str) == Some(CANCEL);
+            }
             ClaudeLine::Result(outcome) => {
                 // An error before the `init` can only be about the session.
                 let is_lost = outcome.is_error && !self.is_begun && self.request.session.is_some();
@@ -259,8 +269,12 @@ impl CliDialect for Claude {
     }
 
     fn cancel(&mut self, out: &mut DialectOutput) {
-        ToClaude::ControlRequest { request_id: "cancel", request: ControlCommand::Interrupt }
+        ToClaude::ControlRequest { request_id: CANCEL, request: ControlCommand::Interrupt }
             .send(out);
+    }
+
+    fn has_cancelled(&self) -> bool {
+        self.has_cancelled
     }
 }
 

@@ -322,6 +322,10 @@ impl CliDialect for Codex {
         }
         out.close();
     }
+
+    fn has_cancelled(&self) -> bool {
+        self.turn.is_empty()
+    }
 }
 
 impl AnswerFormat {

@@ -6,10 +6,13 @@ use herald_protocol::lines::BoundedLine;
 use tokio::{
     io::AsyncWriteExt,
     process::{ChildStderr, ChildStdin, ChildStdout},
-    time::{sleep, timeout},
+    time::{Interval, MissedTickBehavior, interval, sleep, timeout},
 };
 
-use super::dialect::{AgentEvent, Approval, ApprovalChoice, CliDialect, DialectOutput};
+use super::{
+    dialect::{AgentEvent, Approval, ApprovalChoice, CliDialect, DialectOutput},
+    prompt::{PROMPT_CHECK, PromptWatch},
+};
 use crate::{
     exec::input::PreparedInput,
     failure::{Failure, STDERR_TAIL},
@@ -20,7 +23,11 @@ use crate::{
 /// Longest line of a coding agent: lines may contain whole files.
 const LINE: usize = 8 << 20;
 
-/// Time that an agent has to react to a cancel before it is ended.
+/// Time that an agent has to answer a cancel in its own protocol. Without an answer it is ended: callers
+/// expect SIGTERM at once.
+const CANCEL_ANSWER: Duration = Duration::from_millis(150);
+
+/// Time that an agent has to exit after it has answered a cancel.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Silence after which an agent that seems to be done counts as done. It starts further work within
@@ -42,6 +49,8 @@ pub(super) struct CliConversation {
     events: VecDeque<AgentEvent>,
     /// Bytes that it may still write.
     output_left: u64,
+    prompts: PromptWatch,
+    prompt_check: Interval,
     /// The input files, which are removed with this.
     _input: PreparedInput,
 }
@@ -60,6 +69,9 @@ impl CliConversation {
         let (process, pipes) = processes.spawn(&program, environment).await?;
         let mut out = DialectOutput::default();
         dialect.open(&mut out);
+        let mut prompt_check = interval(PROMPT_CHECK);
+        // Two checks in a row would not show that the agent waits.
+        prompt_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut conversation = Self {
             dialect,
             process,
@@ -70,6 +82,8 @@ impl CliConversation {
             stderr: StreamTail::new(pipes.stderr, STDERR_TAIL),
             events: VecDeque::new(),
             output_left: max_output,
+            prompts: PromptWatch::default(),
+            prompt_check,
             _input: input,
         };
         conversation.take(out);
@@ -89,6 +103,13 @@ impl CliConversation {
                 },
                 () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
                 () = self.stderr.read() => {}
+                _ = self.prompt_check.tick() => {
+                    if let Some(prompt) = self.prompts.check(self.lines.unfinished()) {
+                        // The answer goes to the end of this line; the next one begins anew.
+                        self.lines.discard_unfinished();
+                        self.events.push_back(AgentEvent::Approval(Approval::of_prompt(&prompt)));
+                    }
+                }
                 () = sleep(IDLE_TIMEOUT), if self.dialect.is_idle() => {
                     let mut out = DialectOutput::default();
                     self.dialect.finish_idle(&mut out);
@@ -102,7 +123,11 @@ impl CliConversation {
     /// Passes the caller's choice to the agent.
     pub(super) fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice) {
         let mut out = DialectOutput::default();
-        self.dialect.answer(approval, choice, &mut out);
+        if approval.is_prompt() {
+            out.line(&choice.id);
+        } else {
+            self.dialect.answer(approval, choice, &mut out);
+        }
         self.take(out);
     }
 
@@ -144,11 +169,28 @@ impl CliConversation {
         self.dialect.cancel(&mut out);
         if !out.lines.is_empty() {
             self.take(out);
-            let _ = timeout(CANCEL_TIMEOUT, self.flush_and_discard()).await;
+            if timeout(CANCEL_ANSWER, self.read_cancelled()).await.is_ok() {
+                let _ = timeout(CANCEL_TIMEOUT, self.flush_and_discard()).await;
+            }
         }
         tokio::select! {
             () = self.process.end() => {}
             never = discard_output(&mut self.lines, &mut self.stderr) => match never {},
+        }
+    }
+
+    /// Waits until the agent has answered a cancel, or has closed its output. Its other output is discarded.
+    async fn read_cancelled(&mut self) {
+        while !self.dialect.has_cancelled() {
+            tokio::select! {
+                line = self.lines.next() => match line {
+                    // The turn is over, so that a fault of the line is of no interest.
+                    Some(line) => drop(self.handle_line(&line)),
+                    None => return,
+                },
+                () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
+                () = self.stderr.read() => {}
+            }
         }
     }
 
@@ -172,6 +214,7 @@ impl CliConversation {
     }
 
     fn handle_line(&mut self, line: &BoundedLine) -> Result<(), Failure> {
+        self.prompts.note(line);
         let line = match line {
             BoundedLine::Whole(line) => line,
             BoundedLine::Truncated(_) => {

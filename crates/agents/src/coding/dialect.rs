@@ -38,6 +38,11 @@ pub(crate) trait CliDialect: fmt::Debug + Send {
     /// Called when the turn is cancelled. The agent gets a moment to react before it is ended.
     fn cancel(&mut self, _out: &mut DialectOutput) {}
 
+    /// True once the agent has answered a cancel in its own protocol, so that it may end by itself.
+    fn has_cancelled(&self) -> bool {
+        false
+    }
+
     /// True if the agent seems to be done but has not reported it, so that only its silence can show it.
     fn is_idle(&self) -> bool {
         false

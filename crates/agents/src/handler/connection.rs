@@ -104,6 +104,8 @@ pub(super) enum TurnEvent {
     Status(TaskState, Vec<Part>),
     /// An artifact, with `append` and `last_chunk`.
     Artifact(Artifact, bool, bool),
+    /// The answer, which completes the task.
+    Answer(Vec<Part>),
     Failed(Failure),
     /// The line violates the protocol.
     ProtocolViolation(Failure),
@@ -329,6 +331,10 @@ impl HandlerConnection {
                 let (append, last_chunk) = (piece.append, piece.last_chunk);
                 (turn, TurnEvent::Artifact(piece.into_artifact(), append, last_chunk))
             }
+            line::FromHandler::Answer(mut answer) => {
+                let turn = std::mem::take(&mut answer.turn);
+                (turn, TurnEvent::Answer(answer.into_parts()))
+            }
             line::FromHandler::Error(Failed { turn, kind, message, detail }) => {
                 let kind: String = kind.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
                 let kind = format!("failed ({kind})");
@@ -464,7 +470,7 @@ impl TurnHandle {
         let inbound = self.inbound.recv().await;
         let is_end = inbound.as_ref().is_some_and(|inbound| match &inbound.event {
             TurnEvent::Status(state, _) => state.is_terminal() || state.is_interrupted(),
-            TurnEvent::Failed(_) => true,
+            TurnEvent::Answer(_) | TurnEvent::Failed(_) => true,
             TurnEvent::Artifact(..) | TurnEvent::ProtocolViolation(_) => false,
         });
         self.is_over |= is_end || inbound.is_none();

@@ -51,6 +51,7 @@ pub(super) enum FromHandler {
     Hello(Hello),
     Status(TurnStatus),
     Artifact(ArtifactChunk),
+    Answer(Answer),
     Error(Failed),
     Pong(Pong),
 }
@@ -86,6 +87,15 @@ pub(super) struct ArtifactChunk {
     pub(super) append: bool,
     #[serde(default)]
     pub(super) last_chunk: bool,
+    text: Option<String>,
+    #[serde(default)]
+    parts: Vec<Part>,
+}
+
+/// The answer, which completes the task.
+#[derive(Debug, Deserialize)]
+pub(super) struct Answer {
+    pub(super) turn: String,
     text: Option<String>,
     #[serde(default)]
     parts: Vec<Part>,
@@ -148,6 +158,7 @@ impl FromHandler {
             Hello,
             Status,
             Artifact,
+            Answer,
             Error,
             Pong,
         }
@@ -160,6 +171,7 @@ impl FromHandler {
             Type::Hello => json::read(line).map(Self::Hello),
             Type::Status => json::read(line).map(Self::Status),
             Type::Artifact => json::read(line).map(Self::Artifact),
+            Type::Answer => json::read(line).map(Self::Answer),
             Type::Error => json::read(line).map(Self::Error),
             Type::Pong => json::read(line).map(Self::Pong),
         }
@@ -167,6 +179,12 @@ impl FromHandler {
 }
 
 impl TurnStatus {
+    pub(super) fn into_parts(self) -> Vec<Part> {
+        joined(self.text, self.parts)
+    }
+}
+
+impl Answer {
     pub(super) fn into_parts(self) -> Vec<Part> {
         joined(self.text, self.parts)
     }
@@ -226,6 +244,7 @@ mod tests {
             ("hello", "\"protocol\":1"),
             ("status", "\"turn\":\"1\",\"state\":\"input-required\",\"text\":\"x\""),
             ("artifact", "\"turn\":\"1\",\"parts\":[{\"data\":{\"n\":1.5}}],\"lastChunk\":true"),
+            ("answer", "\"turn\":\"1\",\"text\":\"done\""),
             ("error", "\"turn\":\"1\",\"kind\":\"E\""),
             ("pong", "\"id\":18446744073709551615"),
         ] {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use herald_protocol::{Error, ErrorKind, Metadata, TaskState, request::CancelTask};
+use herald_protocol::{Dialect, Error, ErrorKind, Metadata, TaskState, request::CancelTask};
 
 use crate::{
     caller::{AgentRoute, Caller},
@@ -32,7 +32,9 @@ pub(crate) async fn cancel(
         Err(error) if error.kind == ErrorKind::TaskNotCancelable => {
             let ended = core.find(caller, route, &key).await?;
             let repeated = ended.state() == TaskState::Canceled;
-            if cancel.return_ended || (repeated && core.settings.repeat_cancel) {
+            let is_old = route.dialect != Dialect::V1;
+            let returns = cancel.return_ended || (is_old && core.settings.return_ended);
+            if returns || (repeated && core.settings.repeat_cancel) {
                 ended.task
             } else {
                 return Err(error);

@@ -18,6 +18,7 @@ mod own_ids;
 mod pauses;
 mod recovery;
 mod registry;
+mod responses;
 mod rules;
 mod serial;
 mod shared;

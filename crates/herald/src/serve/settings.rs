@@ -125,6 +125,8 @@ impl ServerSettings {
         let store = store(args, &config)?;
         let tls = TlsFiles::merge(args, &config)?;
         let mut engine = engine_settings(&config)?;
+        // As coding-agent-a2a does, which this flag replaces.
+        engine.return_ended = args.adapter.is_some();
         let trace = TraceSettings::merge(&config.trace)?;
         engine.trace = trace.as_ref().map(|trace| trace.sample);
         let log_level = args.basics.log_level.or(config.log.level).unwrap_or_default();

@@ -58,18 +58,20 @@ async fn output_is_streamed_while_the_program_runs() {
     let call = Wire::Rest.stream("", &Draft::new(uuid(), "go"));
     let mut stream = herald.client().await.open(&call).await.unwrap();
     let mut text = String::new();
-    let mut last = Value::Null;
+    let mut chunks = Vec::new();
     while let Some(event) = stream.next().await.unwrap() {
         let frame = Wire::Rest.frame(&event);
         text += frame.text().unwrap_or_default();
         if text == "first\n" {
             fs::write(herald.home().join("go"), "").unwrap();
         }
-        last = frame.body.get("artifactUpdate").cloned().unwrap_or(last);
+        chunks.extend(frame.body.get("artifactUpdate").cloned());
     }
     assert_eq!(text, "first\nsecond\n");
+    let (last, before) = chunks.split_last().unwrap();
     assert_eq!(last["append"], true);
-    assert_eq!(last["lastChunk"], true);
+    assert!(before.iter().all(|chunk| chunk.get("lastChunk").is_none()), "{chunks:?}");
+    assert!(chunks.iter().all(|chunk| chunk["artifact"]["parts"][0]["text"] != ""), "{chunks:?}");
 }
 
 #[tokio::test]

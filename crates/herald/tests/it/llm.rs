@@ -63,9 +63,12 @@ async fn a_message_goes_to_the_model_and_its_answer_is_the_artifact() {
     assert_eq!(state(&task), "completed");
     assert_eq!(printed(&task), "Roses are red");
     let artifact = &task["artifacts"][0];
-    assert_eq!(artifact["artifactId"], "answer");
-    assert_eq!(artifact["metadata"]["finish_reason"], "stop");
-    assert_eq!(artifact["metadata"]["usage"]["total_tokens"], 10);
+    assert_eq!(
+        (&artifact["artifactId"], &artifact["name"]),
+        (&json!("response"), &json!("response"))
+    );
+    assert_eq!(artifact["metadata"]["finishReason"], "stop");
+    assert_eq!(artifact["metadata"]["usage"]["totalTokens"], 10);
 
     let asked = model.asked().pop().unwrap();
     assert_eq!(asked.path, "/v1/chat/completions");
@@ -97,7 +100,7 @@ async fn the_answer_is_streamed_and_a_cancel_closes_the_connection() {
     let first = loop {
         let frame = Wire::Rest.frame(&stream.next().await.unwrap().unwrap());
         if let Some(text) = frame.text() {
-            assert_eq!(text, "Once upon ", "while the model still thinks");
+            assert_eq!(text, "Once upon", "while the model still thinks");
             break frame;
         }
     };
@@ -152,7 +155,7 @@ async fn a_message_to_a_task_at_work_is_answered_after_the_first() {
         parts.map(|part| part["text"].as_str().unwrap()).collect::<String>()
     };
     assert_eq!((said(0).as_str(), said(1).as_str()), ("A1!", "A2"), "{ended}");
-    assert_eq!(ended["artifacts"][1]["artifactId"], "answer-2");
+    assert_eq!(ended["artifacts"][1]["artifactId"], "response-2");
     let expected = [("user", "Q1"), ("assistant", "A1!"), ("user", "Q2")];
     assert_eq!(conversation(&model), pairs(&expected));
 }
@@ -261,10 +264,10 @@ async fn an_endpoint_without_streaming_or_without_done_works() {
     let task = told(&herald, "hi").await;
     assert_eq!(printed(&task), "All at once");
     let usage = &task["artifacts"][0]["metadata"]["usage"];
-    assert_eq!(usage, &json!({ "total_tokens": 4 }), "what is given out is numbers");
+    assert_eq!(usage, &json!({ "totalTokens": 4 }), "what is given out is numbers");
     let task = told(&herald, "hi").await;
     assert_eq!((state(&task).as_str(), printed(&task).as_str()), ("completed", "Not done"));
-    assert_eq!(task["artifacts"][0]["metadata"]["finish_reason"], "length");
+    assert_eq!(task["artifacts"][0]["metadata"]["finishReason"], "length");
 }
 
 #[tokio::test]
@@ -369,8 +372,8 @@ async fn an_answer_is_complete_with_its_finish_reason() {
         let task = told(&herald, "hi").await;
         assert_eq!((&*state(&task), &*printed(&task)), ("completed", "Done"), "{task}");
         let about = &task["artifacts"][0]["metadata"];
-        assert_eq!(about["finish_reason"], "stop");
-        assert_eq!(about["usage"]["total_tokens"].as_u64(), tokens);
+        assert_eq!(about["finishReason"], "stop");
+        assert_eq!(about["usage"]["totalTokens"].as_u64(), tokens);
     }
 }
 
@@ -407,8 +410,8 @@ async fn an_answer_is_limited_by_max_output() {
 }
 
 #[tokio::test]
-async fn data_is_sent_as_json_images_as_images_and_other_files_are_refused() {
-    let model = Model::start(vec![text("Seen"), text("Seen")]).await;
+async fn data_is_sent_as_json_images_as_images_and_other_files_are_named() {
+    let model = Model::start(["Seen"; 4].map(text).to_vec()).await;
     let herald = Herald::start(asks(&model, "images = true")).await;
     let send = |parts: Value| {
         let message = json!({ "messageId": uuid(), "role": "ROLE_USER", "parts": parts });
@@ -432,15 +435,71 @@ async fn data_is_sent_as_json_images_as_images_and_other_files_are_refused() {
     assert_eq!(herald.call(&send(data)).await.status, 200);
     assert_eq!(model.asked()[1].body["messages"][0]["content"], "And this?\n[1,2]");
 
-    let pdf = json!([{ "raw": "AAEC", "mediaType": "application/pdf" }]);
-    let answer = herald.call(&send(pdf)).await;
-    assert_eq!(answer.status, 400, "{answer:?}");
-    let refused = Wire::Rest.result(&answer).unwrap_err();
-    assert_eq!(refused.reason, "CONTENT_TYPE_NOT_SUPPORTED");
+    let files = json!([
+        { "text": "And these?" },
+        { "raw": "MSwy", "filename": "a.csv", "mediaType": "text/csv" },
+        { "raw": "AAEC", "filename": "a.pdf", "mediaType": "application/pdf" },
+    ]);
+    assert_eq!(herald.call(&send(files)).await.status, 200);
+    let named = "And these?\n[file a.csv, text/csv]\n1,2\n\
+                 [file a.pdf, application/pdf, 3 bytes: its content is not shown]";
+    assert_eq!(model.asked()[2].body["messages"][0]["content"], named);
     let blind = Herald::start(asks(&model, "")).await;
-    let image = send(json!([{ "raw": "AAEC", "mediaType": "image/png" }]));
-    let refused = Wire::Rest.result(&blind.call(&image).await).unwrap_err();
-    assert_eq!(refused.reason, "CONTENT_TYPE_NOT_SUPPORTED");
+    let image = json!([{ "raw": "AAEC", "filename": "cat.png", "mediaType": "image/png" }]);
+    assert_eq!(blind.call(&send(image)).await.status, 200);
+    let named = "[file cat.png, image/png, 3 bytes: its content is not shown]";
+    assert_eq!(model.asked()[3].body["messages"][0]["content"], named);
+
+    for (server, modes) in [
+        (&herald, json!(["text/plain", "text/*", "application/json", "image/*"])),
+        (&blind, json!(["text/plain", "text/*", "application/json"])),
+    ] {
+        let card = server.call(&Call::get("/.well-known/agent-card.json")).await;
+        let card: Value = serde_json::from_str(&card.text()).unwrap();
+        assert_eq!(card["defaultInputModes"], modes, "the card says what the model reads");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_0_3_is_called_response_and_has_no_empty_part_and_no_snake_case() {
+    // The model is silent for a while before it ends, so that all its text has been streamed.
+    let end = json!({
+        "choices": [{ "delta": {}, "finish_reason": "stop" }],
+        "usage": {
+            "prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3,
+            "completion_tokens_details": { "reasoning_tokens": 0 },
+        },
+    });
+    let end = Step::Raw(format!("data: {end}\n\ndata: [DONE]\n\n").into());
+    let model = Model::start(vec![says("Forty-"), says("two"), Step::Wait, end]).await;
+    let herald = Herald::start(asks(&model, "")).await;
+    let id = begun(&herald, "How many?").await;
+    eventually(SOON, "all but the last letter is there", async || {
+        printed(&task(&herald, &id).await) == "Forty-tw"
+    })
+    .await;
+    model.go();
+    ended(&herald, &id).await;
+    let get = json!({ "jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": { "id": id } });
+    let answer = herald.call(&Call::post("/a2a", &get)).await;
+    let task = serde_json::from_str::<Value>(&answer.text()).unwrap()["result"].take();
+    let artifact = &task["artifacts"][0];
+    assert_eq!(
+        (&artifact["artifactId"], &artifact["name"]),
+        (&json!("response"), &json!("response"))
+    );
+    let parts = artifact["parts"].as_array().unwrap();
+    assert!(parts.iter().all(|part| part["text"] != ""), "{artifact}");
+    let said: String = parts.iter().map(|part| part["text"].as_str().unwrap()).collect();
+    assert_eq!(said, "Forty-two");
+    let about = json!({
+        "finishReason": "stop",
+        "usage": {
+            "promptTokens": 1, "completionTokens": 2, "totalTokens": 3,
+            "completionTokensDetails": { "reasoningTokens": 0 },
+        },
+    });
+    assert_eq!(artifact["metadata"], about);
 }
 
 #[tokio::test]
@@ -448,7 +507,7 @@ async fn an_answer_that_a_crash_interrupted_is_requested_again() {
     let model = Model::start(vec![says("Half "), Step::Hang, text("Whole")]).await;
     let mut herald = Herald::start(asks(&model, "")).await;
     let id = begun(&herald, "hi").await;
-    eventually(SOON, "something was said", async || printed(&task(&herald, &id).await) == "Half ")
+    eventually(SOON, "something was said", async || printed(&task(&herald, &id).await) == "Half")
         .await;
     herald.kill9().await;
     herald.restart().await;

@@ -33,6 +33,7 @@ mod worker_process;
 
 mod a2a_server;
 mod adapter;
+mod adapter_examples;
 mod agent_card;
 mod agents;
 mod cli;

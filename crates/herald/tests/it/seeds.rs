@@ -8,6 +8,7 @@ use tokio::process::Command;
 
 use crate::{
     http::{Answer, Call, Stream},
+    model::{Model, Step},
     support::{Herald, Options, ended},
 };
 
@@ -139,7 +140,9 @@ mod first {
         let message = &serde_json::from_str::<Value>(SEND).unwrap()["params"];
         let sent = herald.call(&Call::post("/a2a/rest/message:send", message)).await;
         assert_eq!(sent.status, 200, "{sent:?}");
-        let id = sent.json()["task"]["id"].as_str().unwrap().to_owned();
+        let task = &sent.json()["task"];
+        assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "it waits: {task}");
+        let id = task["id"].as_str().unwrap().to_owned();
         let call = Call::post("/a2a/rest/message:stream", message);
         let stream = events(herald.client().await.open(&call).await.unwrap()).await;
         assert_eq!(stream.last().unwrap().1["statusUpdate"]["final"], true, "{stream:?}");
@@ -391,8 +394,9 @@ kind = "conformance"
         assert!(task["contextId"].is_string() && task["history"].is_array(), "{task}");
         let legacy = SEND.replace("message/send", "tasks/send");
         let legacy = result(&herald.call(&pasted("/a2a", &legacy)).await);
-        assert_eq!(state(&legacy), "completed");
-        assert_eq!(legacy["artifacts"][0]["parts"][0]["text"], artifact["parts"][0]["text"]);
+        assert_eq!((&legacy["kind"], state(&legacy)), (&json!("task"), "completed"));
+        assert_eq!(legacy["artifacts"], task["artifacts"], "the other name has the same answer");
+        assert!(legacy["contextId"].is_string() && legacy["history"].is_array(), "{legacy}");
         for task in [&task, &legacy] {
             let named = json!({ "id": task["id"] });
             assert_eq!(result(&herald.call(&call("tasks/get", &named)).await)["id"], task["id"]);
@@ -404,6 +408,69 @@ kind = "conformance"
         ]);
         let mixed = call("message/send", &json!({ "message": { "role": "user", "parts": parts } }));
         assert_eq!(state(&result(&herald.call(&mixed).await)), "completed");
+    }
+
+    /// The example of the request, as it is.
+    const EXAMPLE: &str = r#"{
+  "jsonrpc": "2.0",
+  "id": 1,
+  "method": "message/send",
+  "params": {
+    "message": {
+      "role": "user",
+      "parts": [{"kind": "text", "text": "Research quantum computing trends"}],
+      "messageId": "..."
+    }
+  }
+}"#;
+
+    fn answers_with(model: &Model) -> Options {
+        Options::config(format!(
+            "[[agents]]\nname = \"researcher\"\nkind = \"llm\"\nurl = \"{}\"\nmodel = \"tiny\"\n",
+            model.url()
+        ))
+    }
+
+    #[tokio::test]
+    async fn the_response_has_the_listed_members() {
+        let model =
+            Model::start(["They grow"; 2].map(|text| Step::Text(text.to_owned())).to_vec()).await;
+        let herald = Herald::start(answers_with(&model)).await;
+        for example in [EXAMPLE.to_owned(), EXAMPLE.replace("message/send", "tasks/send")] {
+            let answer = herald.call(&pasted("/a2a", &example)).await;
+            assert_eq!(answer.json()["id"], 1);
+            let task = result(&answer);
+            assert_eq!((&task["kind"], state(&task)), (&json!("task"), "completed"));
+            assert!(task["id"].is_string() && task["contextId"].is_string(), "{task}");
+            assert!(!task["history"].as_array().unwrap().is_empty(), "{task}");
+            let [artifact] = &task["artifacts"].as_array().unwrap()[..] else { panic!("{task}") };
+            assert!(artifact["artifactId"].is_string(), "{artifact}");
+            assert_eq!(artifact["name"], "response");
+            let parts = artifact["parts"].as_array().unwrap();
+            assert!(parts.iter().all(|part| part["kind"] == "text" && part["text"] != ""));
+            let text: String = parts.iter().map(|part| part["text"].as_str().unwrap()).collect();
+            assert_eq!(text, "They grow");
+            assert!(
+                task["status"].get("message").is_none(),
+                "clients take it for an error: {task}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn file_and_data_parts_are_taken() {
+        let model = Model::start(vec![Step::Text("Seen".to_owned())]).await;
+        let herald = Herald::start(answers_with(&model)).await;
+        let parts = json!([
+            { "kind": "text", "text": "Read these" },
+            { "kind": "data", "data": { "year": 2026 } },
+            { "kind": "file", "file": { "name": "a.bin", "mimeType": "application/x-unknown", "bytes": "AAEC" } },
+        ]);
+        let mixed = call("message/send", &json!({ "message": { "role": "user", "parts": parts } }));
+        assert_eq!(state(&result(&herald.call(&mixed).await)), "completed");
+        let prompt = model.asked()[0].body["messages"][0]["content"].as_str().unwrap().to_owned();
+        let named = "[file a.bin, application/x-unknown, 3 bytes: its content is not shown]";
+        assert_eq!(prompt, format!("Read these\n{{\"year\":2026}}\n{named}"));
     }
 
     #[tokio::test]

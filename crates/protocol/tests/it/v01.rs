@@ -75,11 +75,31 @@ fn a_send_returns_at_once_only_where_servers_of_0_1_are() {
     let text = r#"{"message":{"role":"user","parts":[{"type":"text","text":"x"}]}}"#;
     for (entry, at_once) in [(EntryPoint::V01, true), (EntryPoint::Main, false)] {
         let mut request = decode(V01, Operation::SendMessage, text);
-        entry.complete(V01, &mut request);
+        entry.complete(V01, V01, &mut request);
         assert_eq!(send_of(request).configuration.return_immediately, at_once);
         let mut request = decode(Dialect::V03, Operation::SendMessage, text);
-        entry.complete(Dialect::V03, &mut request);
+        entry.complete(Dialect::V03, Dialect::V03, &mut request);
         assert!(!send_of(request).configuration.return_immediately);
+    }
+}
+
+#[test]
+fn a_send_with_kinds_is_answered_as_0_3_does_where_0_3_is() {
+    for (parts, reply) in [
+        (r#"[{"kind":"text","text":"x"}]"#, Dialect::V03),
+        (r#"[{"kind":"text","text":"x"},{"kind":"data","data":{}}]"#, Dialect::V03),
+        (r#"[{"type":"text","text":"x"}]"#, V01),
+        (r#"[{"kind":"text","type":"text","text":"x"}]"#, V01),
+        (r#"[{"text":"x"}]"#, V01),
+        ("[]", V01),
+        ("1", V01),
+    ] {
+        let params = format!(r#"{{"message":{{"role":"user","parts":{parts}}}}}"#);
+        let (send, params) = (Operation::SendMessage, params.as_bytes());
+        assert_eq!(EntryPoint::Main.reply_dialect(V01, send, params), reply, "{parts}");
+        assert_eq!(EntryPoint::V01.reply_dialect(V01, send, params), V01, "{parts}");
+        let get = EntryPoint::Main.reply_dialect(V01, Operation::GetTask, params);
+        assert_eq!(get, V01, "{parts}");
     }
 }
 

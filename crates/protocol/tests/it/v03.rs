@@ -283,9 +283,12 @@ fn blocking_has_its_own_default_on_each_binding() {
         assert!(!returns(dialect, r#"{"blocking":true}"#));
         assert!(returns(dialect, r#"{"blocking":false}"#));
     }
-    for unset in ["{}", "null", r#"{"blocking":null}"#] {
+    for dialect in [Dialect::V03, Dialect::V03Rest] {
+        assert!(!returns(dialect, "null"), "without a configuration every send waits");
+    }
+    for unset in ["{}", r#"{"blocking":null}"#] {
         assert!(!returns(Dialect::V03, unset), "on JSON-RPC the SDKs wait");
-        assert!(returns(Dialect::V03Rest, unset), "in the protobuf unset is false");
+        assert!(returns(Dialect::V03Rest, unset), "the SDKs leave out a false");
     }
 }
 

@@ -118,9 +118,10 @@ pub(crate) fn decode(
     let request = request.and_then(|()| dialect.decode(operation, params)).inspect_err(|error| {
         exchange.count(dialect, operation, Some(error));
     });
-    let mut request = request.map_err(|error| JsonRpcFailure::of(dialect, operation, error))?;
-    entry.complete(dialect, &mut request);
-    Ok((dialect, request))
+    let reply = entry.reply_dialect(dialect, operation, params.unwrap_or_default());
+    let mut request = request.map_err(|error| JsonRpcFailure::of(reply, operation, error))?;
+    entry.complete(dialect, reply, &mut request);
+    Ok((reply, request))
 }
 
 /// An error before the dialect of the call is known.

@@ -10,6 +10,7 @@ use herald_server::{
     CardInterface, Config, HttpSender, MetricsAccess, ServeError, Server, ServerBuilder, Token,
     WebhookConfig,
 };
+use serde_json::json;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tokio_util::task::TaskTracker;
 
@@ -137,6 +138,23 @@ impl Hub {
     /// Lets `wait` and `steps` go on, so many times.
     pub(crate) fn release(&self, count: usize) {
         self.script.gate.add_permits(count);
+    }
+
+    /// A call whose message is `wait …`: the gate opens once the task is at work, so that only a call that waits
+    /// can return a completed task.
+    pub(crate) async fn call_until_released(&self, call: Call) -> Answer {
+        let working = json!({ "status": "TASK_STATE_WORKING" });
+        let release = async {
+            loop {
+                let tasks = self.call(Call::rpc("ListTasks", &working)).await.result();
+                if tasks["tasks"].as_array().is_some_and(|tasks| !tasks.is_empty()) {
+                    return self.release(1);
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let both = async { tokio::join!(self.call(call), release).0 };
+        tokio::time::timeout(SOON, both).await.expect("the task begins and the call returns")
     }
 
     pub(crate) fn stop(&mut self) {

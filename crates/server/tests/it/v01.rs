@@ -73,7 +73,8 @@ async fn a_send_returns_at_once_and_the_task_is_looked_up() {
 async fn elsewhere_a_send_waits_for_the_task_to_settle() {
     let hub = Hub::start().await;
     for path in ["/", "/a2a", "/a2a/jsonrpc", "/v1/a2a"] {
-        let task = hub.call(call("tasks/send", &text("hello")).at(path)).await.result();
+        let send = call("tasks/send", &text("wait hello")).at(path);
+        let task = hub.call_until_released(send).await.result();
         assert_eq!(task["status"]["state"], "completed", "{path}");
         assert_eq!(task["artifacts"][0]["parts"][0], json!({ "type": "text", "text": "hello" }));
         // There the names that both generations have are those of 0.3.
@@ -84,6 +85,37 @@ async fn elsewhere_a_send_waits_for_the_task_to_settle() {
     params["configuration"] = json!({ "blocking": false });
     let task = hub.call(call("tasks/send", &params).at("/a2a")).await.result();
     assert_ne!(task["status"]["state"], "completed");
+}
+
+#[tokio::test]
+async fn with_kinds_a_send_elsewhere_is_message_send_by_another_name() {
+    let hub = Hub::start().await;
+    let kinds = json!({ "message": { "role": "user", "messageId": "m",
+        "parts": [{ "kind": "text", "text": "wait hello" }] } });
+    // Everything that differs between two tasks is taken out.
+    let shape = |mut task: Value| {
+        for member in ["id", "contextId"] {
+            assert!(task[member].as_str().is_some_and(|id| !id.is_empty()), "{task}");
+            task[member] = json!(null);
+        }
+        task["status"]["timestamp"] = json!(null);
+        for message in task["history"].as_array_mut().unwrap() {
+            (message["taskId"], message["contextId"]) = (json!(null), json!(null));
+        }
+        task
+    };
+    for path in ["/", "/a2a", "/a2a/jsonrpc"] {
+        let alias = hub.call_until_released(call("tasks/send", &kinds).at(path)).await.result();
+        assert_eq!(alias["status"]["state"], "completed", "{path}: it waits");
+        let sent = hub.call_until_released(call("message/send", &kinds).at(path)).await.result();
+        assert_eq!(shape(alias), shape(sent), "{path}");
+    }
+    let direct = json!({ "message": { "parts": [{ "kind": "text", "text": "reply hi" }] } });
+    let direct = hub.call(call("tasks/send", &direct).at("/a2a")).await.result();
+    assert_eq!(direct["kind"], "message", "direct answers are those of 0.3 too: {direct}");
+    let first = hub.call(call("tasks/send", &kinds)).await.result();
+    hub.release(1);
+    assert!(first.get("kind").is_none(), "at /rpc it is that of 0.1: {first}");
 }
 
 #[tokio::test]

@@ -61,12 +61,40 @@ async fn a_send_that_does_not_block_returns_at_once() {
     params["configuration"] = json!({ "blocking": false });
     let task = hub.call(Call::old_rpc("message/send", &params)).await.result();
     assert!(["submitted", "working"].contains(&task["status"]["state"].as_str().unwrap()));
-    let rest = json!({ "message": {
+    // The official clients leave out a false in the JSON of the protobuf.
+    for configuration in [json!({ "blocking": false }), json!({}), json!({ "historyLength": 1 })] {
+        let rest = json!({ "configuration": configuration, "message": {
+            "messageId": "m", "role": "ROLE_USER", "content": [{ "text": "wait x" }]
+        } });
+        let task = hub.call(Call::post("/v1/message:send", &rest)).await.json();
+        let state = task["task"]["status"]["state"].as_str().unwrap();
+        assert!(["TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"].contains(&state), "{task}");
+    }
+}
+
+#[tokio::test]
+async fn every_send_waits_for_the_end_unless_told_otherwise() {
+    let hub = Hub::start().await;
+    let first = json!({ "message": { "parts": [{ "type": "text", "content": "wait x" }] } });
+    let mut blocking = old_message("wait x");
+    blocking["configuration"] = json!({ "blocking": true });
+    let proto = json!({ "message": {
         "messageId": "m", "role": "ROLE_USER", "content": [{ "text": "wait x" }]
     } });
-    let task = hub.call(Call::post("/v1/message:send", &rest)).await.json();
-    let state = task["task"]["status"]["state"].as_str().unwrap();
-    assert!(["TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"].contains(&state), "{task}");
+    for call in [
+        Call::old_rpc("message/send", &old_message("wait x")),
+        Call::old_rpc("message/send", &blocking),
+        Call::old_rpc("message/send", &first),
+        Call::post("/a2a/rest/message:send", &first),
+        Call::post("/v1/message:send", &proto),
+    ] {
+        let answer = hub.call_until_released(call).await.json();
+        let (rpc, rest) = (&answer["result"]["status"], &answer["task"]["status"]);
+        let states = (&rpc["state"], &rest["state"]);
+        let completed =
+            [(&json!("completed"), &Value::Null), (&Value::Null, &json!("TASK_STATE_COMPLETED"))];
+        assert!(completed.contains(&states), "{answer}");
+    }
 }
 
 // proves: STR-011, STR-012
@@ -106,6 +134,42 @@ async fn a_task_that_needs_credentials_says_so() {
     hub.release(1);
 }
 
+#[tokio::test]
+async fn the_states_of_a_task_follow_the_lifecycle() {
+    let hub = Hub::start().await;
+    let states = |events: &[Value]| -> Vec<String> {
+        let states = events.iter().map(|event| &event["result"]["status"]["state"]);
+        states.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    for (text, end) in [
+        ("hello", "completed"),
+        ("fail", "failed"),
+        ("reject", "rejected"),
+        ("ask", "input-required"),
+    ] {
+        let call = Call::old_rpc("message/stream", &old_message(text));
+        let events = data(&hub.client().await.open(call).await.rest().await);
+        assert_eq!(states(&events), ["submitted", "working", end]);
+    }
+    let call = Call::old_rpc("message/stream", &old_message("wait x"));
+    let mut stream = hub.client().await.open(call).await;
+    let first = stream.json().await;
+    let cancel = Call::old_rpc("tasks/cancel", &json!({ "id": first["result"]["id"] }));
+    hub.call(cancel).await.result();
+    let events = data(&stream.rest().await);
+    assert_eq!(
+        (states(&[first]).remove(0).as_str(), states(&events)),
+        ("submitted", vec!["working".to_owned(), "canceled".to_owned()])
+    );
+
+    let asked = hub.call(Call::old_rpc("message/send", &old_message("ask"))).await.result();
+    let mut answer = old_message("hello");
+    answer["message"]["taskId"] = asked["id"].clone();
+    let call = Call::old_rpc("message/stream", &answer);
+    let events = data(&hub.client().await.open(call).await.rest().await);
+    assert_eq!(states(&events[1..]), ["working", "completed"], "it goes on with the answer");
+}
+
 // proves: STR-020
 #[tokio::test]
 async fn a_dropped_stream_can_be_taken_up_again() {
@@ -118,8 +182,17 @@ async fn a_dropped_stream_can_be_taken_up_again() {
     let mut stream = hub.client().await.open(call).await;
     hub.release(2);
     let events = data(&stream.rest().await);
-    let last = &events.last().unwrap()["result"];
-    assert_eq!((&last["status"]["state"], &last["final"]), (&json!("completed"), &json!(true)));
+    let (first, rest) = events.split_first().unwrap();
+    assert_eq!((&first["result"]["kind"], &first["result"]["id"]), (&json!("task"), &task));
+    let frames = rest.iter().map(|event| &event["result"]);
+    let shown = frames.map(|frame| {
+        let text = frame["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
+        (frame["status"]["state"].as_str().unwrap(), text, frame["final"] == true)
+    });
+    let shown: Vec<_> = shown.skip_while(|(_, text, _)| text.is_empty()).collect();
+    let expected =
+        [("working", "step 1", false), ("working", "step 2", false), ("completed", "", true)];
+    assert_eq!(shown, expected, "all frames that are missing, and each of them once");
 }
 
 #[tokio::test]

@@ -32,6 +32,9 @@ pub(super) enum ClaudeLine {
         request_id: String,
         request: ControlRequest,
     },
+    ControlResponse {
+        response: Option<Value>,
+    },
     Result(ClaudeResult),
     #[serde(other)]
     Other,

@@ -119,6 +119,27 @@ pub(in crate::dialect) fn send(params: &[u8]) -> Result<SendMessage, Error> {
     })
 }
 
+/// True if the parts of the message of a send have a `kind`, which 0.1 calls `type`.
+pub(in crate::dialect) fn has_kinds(params: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Tagged {
+        kind: Option<String>,
+        r#type: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct TaggedMessage {
+        #[serde(default)]
+        parts: Vec<Tagged>,
+    }
+    #[derive(Deserialize)]
+    struct TaggedSend {
+        message: TaggedMessage,
+    }
+    // Parameters in another form are refused where they are decoded.
+    let parts = json::read(params).map_or(Vec::new(), |send: TaggedSend| send.message.parts);
+    !parts.is_empty() && parts.iter().all(|part| part.kind.is_some() && part.r#type.is_none())
+}
+
 /// There is one webhook per task, so that setting it again replaces it.
 pub(in crate::dialect) fn name_push(config: &mut PushConfig) {
     config.id.get_or_insert_with(|| PushConfigId::from(PUSH));

@@ -22,8 +22,7 @@ use crate::{
 struct SendBody {
     #[serde(alias = "request")]
     message: Option<read::LegacyMessage>,
-    #[serde(default, deserialize_with = "null_as_default")]
-    configuration: Configuration,
+    configuration: Option<Configuration>,
     metadata: Option<Metadata>,
 }
 
@@ -194,6 +193,8 @@ fn send(shape: LegacyShape, params: &[u8]) -> Result<SendMessage, Error> {
         return v01::send(params);
     }
     let SendBody { message, configuration, metadata } = json::read(params)?;
+    // Without a configuration a send waits on every binding.
+    let configuration = configuration.unwrap_or_else(Configuration::waiting);
     Violations::collect(|at| {
         let message = sent(shape, message, at);
         let configuration = at.within("configuration", |at| configuration.read(shape, at));
@@ -238,6 +239,10 @@ fn target(
 }
 
 impl Configuration {
+    fn waiting() -> Self {
+        Self { blocking: Some(true), ..Self::default() }
+    }
+
     pub(in crate::dialect) fn read(
         self,
         shape: LegacyShape,
@@ -247,7 +252,7 @@ impl Configuration {
         let push = self.push_notification_config.map(|push| push.read(None, shape.push(), at));
         let blocking = self.blocking.unwrap_or(match shape {
             LegacyShape::Rpc | LegacyShape::V01 => true,
-            // The boolean of the protobuf does not distinguish unset from false, and false means now.
+            // Clients write the JSON of the protobuf here, which leaves out a false.
             LegacyShape::Rest => false,
         });
         SendConfiguration {
