@@ -9,7 +9,7 @@ use crate::{
     call::Outgoing,
     candidates::choose,
     discover::{FoundCard, Source},
-    error::{Attempt, Error},
+    error::{Error, TriedInterface},
     interface::{Binding, Usable},
     oauth::OAuthSession,
     proof::Proof,
@@ -166,7 +166,7 @@ impl RemoteAgent {
 
 /// The error after all interfaces were tried: the one that tells most about the agent, with the list of attempts.
 fn summary(mut tried: Vec<(&Usable, Error)>) -> Error {
-    let attempts = tried.iter().map(|(usable, error)| Attempt {
+    let attempts = tried.iter().map(|(usable, error)| TriedInterface {
         binding: usable.interface.protocol_binding.clone(),
         version: usable.dialect.version(),
         url: usable.url.to_string(),

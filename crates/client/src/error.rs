@@ -21,12 +21,12 @@ struct Inner {
     /// Shared, because one lost connection may fail many calls.
     source: Option<Arc<dyn StdError + Send + Sync>>,
     retry_after: Option<Duration>,
-    attempts: Vec<Attempt>,
+    attempts: Vec<TriedInterface>,
 }
 
 /// One interface at which a call was tried without an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
+pub struct TriedInterface {
     /// The name of the binding in cards.
     pub binding: String,
     /// The protocol version.
@@ -93,7 +93,7 @@ impl Error {
 
     /// The interfaces that were tried, in order, if the agent knew the call at none of several. The card is wrong then,
     /// or the agent does not have the operation.
-    pub fn attempts(&self) -> &[Attempt] {
+    pub fn attempts(&self) -> &[TriedInterface] {
         &self.0.attempts
     }
 
@@ -201,8 +201,8 @@ impl Error {
     }
 
     /// The same error with the attempts before it.
-    pub(crate) fn after(mut self, attempts: Vec<Attempt>) -> Self {
-        let tried: Vec<_> = attempts.iter().map(Attempt::to_string).collect();
+    pub(crate) fn after(mut self, attempts: Vec<TriedInterface>) -> Self {
+        let tried: Vec<_> = attempts.iter().map(TriedInterface::to_string).collect();
         let more = format!("; tried, in order: {}", tried.join(", "));
         if let FailureKind::Protocol(error) = &mut self.0.kind {
             error.message.push_str(&more);
@@ -328,7 +328,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Attempt {
+impl fmt::Display for TriedInterface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} at {} ({})", self.binding, self.version, self.url, self.outcome)
     }

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use herald_client::{Attempt, Error, protocol::ErrorKind};
+use herald_client::{Error, TriedInterface, protocol::ErrorKind};
 
 use crate::{ended::Ended, failure::Failure};
 
@@ -12,7 +12,7 @@ pub(super) fn classify(error: &Error) -> Ended {
         |kind: String| Failure { message: Some(with_causes(error)), ..Failure::new(kind) };
     if let [first, others @ ..] = error.attempts() {
         let mut tried = format!("{} {}", first.binding, first.version);
-        for Attempt { binding, version, .. } in others {
+        for TriedInterface { binding, version, .. } in others {
             let next = format!("{binding} {version}");
             if !tried.ends_with(&next) {
                 tried = format!("{tried}, {next}");

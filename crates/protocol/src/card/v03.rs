@@ -319,7 +319,7 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
         additional_interfaces: Vec<InterfaceMembers>,
         #[serde(default, deserialize_with = "null_as_default")]
         security: Vec<BTreeMap<String, Scoped>>,
-        authentication: Option<Authentication>,
+        authentication: Option<LegacyAuthentication>,
         #[serde(alias = "supports_authenticated_extended_card")]
         supports_authenticated_extended_card: Option<bool>,
         #[serde(default, deserialize_with = "null_as_default")]
@@ -353,8 +353,10 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
     // Cards name their version since 0.2.5. The object `authentication` was gone with 0.2; a list under that name
     // and names in snake case come from servers that write the types of an SDK of 0.3.
     let version = match (&*wire.protocol_version, &wire.authentication) {
-        ("", Some(Authentication::Listed(_))) => Version::V0_3,
-        ("", Some(Authentication::Named { .. } | Authentication::Other(_))) => Version::V0_1,
+        ("", Some(LegacyAuthentication::Listed(_))) => Version::V0_3,
+        ("", Some(LegacyAuthentication::Named { .. } | LegacyAuthentication::Other(_))) => {
+            Version::V0_1
+        }
         ("", None) if wire.capabilities.snake_case.is_some() => Version::V0_3,
         ("", None) => Version::V0_2,
         (text, _) => text.parse().unwrap_or(Version::V0_3),
@@ -378,7 +380,7 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
         });
     }
     if card.security_schemes.is_empty() {
-        for scheme in wire.authentication.into_iter().flat_map(Authentication::schemes) {
+        for scheme in wire.authentication.into_iter().flat_map(LegacyAuthentication::schemes) {
             require(card, &scheme);
         }
     }
@@ -396,7 +398,7 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
 /// `authentication` of cards without a version: the names of schemes in 0.1, a list of schemes elsewhere.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Authentication {
+enum LegacyAuthentication {
     Named { schemes: Vec<String> },
     Listed(Vec<ListedScheme>),
     Other(de::IgnoredAny),
@@ -408,7 +410,7 @@ struct ListedScheme {
     scheme: String,
 }
 
-impl Authentication {
+impl LegacyAuthentication {
     fn schemes(self) -> Vec<String> {
         match self {
             Self::Named { schemes } => schemes,
