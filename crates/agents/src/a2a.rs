@@ -302,6 +302,7 @@ impl Upstream {
             kind: redact(failure.kind),
             message: failure.message.map(redact),
             full: failure.full.map(redact),
+            ..failure
         });
         redacted.report(turn, &self.name, self.error_detail)
     }

@@ -516,7 +516,7 @@ fn images(message: &Message, given: &PreparedInput) -> Vec<Image> {
 
 #[expect(clippy::needless_pass_by_value, reason = "`map_err` passes errors by value")]
 fn unstarted(fault: io::Error) -> Ended {
-    Ended::Failed(Failure::unstarted(&fault))
+    Failure::unstarted(&fault).into()
 }
 
 fn artifact(name: &str, content: Content) -> Artifact {

@@ -148,7 +148,7 @@ impl Agent for Conformance {
                 turn.append(text("stream", "chunk-2"), true).await?;
             }
             B::RejectTask => turn.reject("Rejected on request").await?,
-            B::TaskFailure => return Err(AgentError::failed("Failed on request")),
+            B::TaskFailure => return Err(AgentError::Failed("Failed on request".to_owned())),
             B::Cancel => turn.cancelled().cancelled().await,
             B::LongRunning => {
                 pause(turn, setting(turn, "delay_ms", 2000)).await?;

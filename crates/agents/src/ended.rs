@@ -1,9 +1,9 @@
 //! Early end of a turn: its reason, and the error that the engine gets for it.
 
-use herald_engine::{AgentError, Stop, Turn};
+use herald_engine::{AgentError, ErrorDetail, Stop, Turn};
 use herald_protocol::AgentName;
 
-use crate::failure::{ErrorDetail, Failure};
+use crate::failure::Failure;
 
 /// Reason why a turn ended before its work was done.
 #[derive(Debug)]
@@ -58,6 +58,6 @@ impl From<Stop> for Ended {
 
 impl From<Failure> for Ended {
     fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
+        if failure.is_unstarted { Self::Unavailable(failure) } else { Self::Failed(failure) }
     }
 }

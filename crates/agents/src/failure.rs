@@ -2,7 +2,7 @@
 
 use std::{fmt, io, process::ExitStatus};
 
-use herald_engine::Turn;
+use herald_engine::{ErrorDetail, Turn};
 use herald_protocol::AgentName;
 
 use crate::{
@@ -16,18 +16,6 @@ pub(crate) const STDERR_TAIL: usize = 64 << 10;
 /// Characters of an agent's own message that callers see.
 const MESSAGE: usize = 2000;
 
-/// The part of an agent's failures that callers see. The log has everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ErrorDetail {
-    /// The kind of failure only.
-    #[default]
-    Kind,
-    /// The kind, and the agent's own message.
-    Message,
-    /// The kind, and all output about the failure.
-    Full,
-}
-
 /// A failure of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -37,12 +25,14 @@ pub(crate) struct Failure {
     pub(crate) message: Option<String>,
     /// All output of the agent about the failure.
     pub(crate) full: Option<String>,
+    /// True if the program behind the agent could not be started: it has done nothing.
+    pub(crate) is_unstarted: bool,
 }
 
 impl Failure {
     /// A failure without a message of the agent.
     pub(crate) fn new(kind: impl Into<String>) -> Self {
-        Self { kind: kind.into(), message: None, full: None }
+        Self { kind: kind.into(), message: None, full: None, is_unstarted: false }
     }
 
     /// A failure whose cause is meant for the operator of the agent.
@@ -52,11 +42,13 @@ impl Failure {
 
     /// A program that could not be started.
     pub(crate) fn unstarted(fault: &io::Error) -> Self {
-        if is_exhausted(fault) {
+        let failure = if is_exhausted(fault) {
             let kind = "could not be started: the server has too few file descriptors";
-            return Self::because(kind, format!("{fault}: {}", describe_limit()));
-        }
-        Self::because("could not be started", fault)
+            Self::because(kind, format!("{fault}: {}", describe_limit()))
+        } else {
+            Self::because("could not be started", fault)
+        };
+        Self { is_unstarted: true, ..failure }
     }
 
     /// A program that exited with this status and this tail of standard error. Its last line becomes the
@@ -65,7 +57,7 @@ impl Failure {
         let full = String::from_utf8_lossy(stderr).trim().to_owned();
         let message = full.lines().next_back().map(str::to_owned);
         let full = Some(full).filter(|full| !full.is_empty());
-        Self { kind: describe(status), message, full }
+        Self { kind: describe(status), message, full, is_unstarted: false }
     }
 
     /// Logs the whole failure, and returns the part of it that callers see.

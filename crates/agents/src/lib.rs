@@ -19,7 +19,7 @@ pub use coding::{Coding, Preset};
 pub use conformance::{Conformance, Otherwise};
 pub use echo::Echo;
 pub use exec::{Exec, Input};
-pub use failure::ErrorDetail;
 pub use handler::Handler;
+pub use herald_engine::ErrorDetail;
 pub use llm::{Endpoint, EndpointError, EndpointTimeouts, Llm, Parameters};
 pub use worker::{Worker, WorkerConnection, WorkerError, WorkerSettings};

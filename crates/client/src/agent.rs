@@ -2,16 +2,15 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
-
-use herald_protocol::ErrorKind;
 
 use crate::{
     call::Outgoing,
+    candidates::choose,
     discover::{FoundCard, Source},
-    error::Error,
-    interface::{Binding, Usable, choose},
+    error::{Error, TriedInterface},
+    interface::{Binding, Usable},
     oauth::OAuthSession,
     proof::Proof,
     settings::ClientSettings,
@@ -28,6 +27,8 @@ pub(crate) struct RemoteAgent {
     channels: Vec<Channel>,
     /// Index of the channel that answered last.
     current: AtomicUsize,
+    /// True once a call has succeeded, so that the address and the version are no longer in doubt.
+    is_confirmed: AtomicBool,
     /// The source of tokens, if they have to be fetched.
     pub(crate) session: Option<OAuthSession>,
 }
@@ -100,7 +101,8 @@ impl RemoteAgent {
             Ok(Channel { usable, transport })
         };
         let channels = usable.into_iter().map(channel).collect::<Result<_, Error>>()?;
-        Ok(Self { found, channels, current: AtomicUsize::new(0), session })
+        let (current, is_confirmed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Self { found, channels, current, is_confirmed, session })
     }
 
     /// The interface that is being called.
@@ -123,30 +125,64 @@ impl RemoteAgent {
         }
     }
 
-    /// Makes a call at the first interface that can be reached and has the method. Others have not received the
-    /// call or have not acted on it, so trying the next one is safe.
+    /// Makes a call at the first interface that can be reached and has the method. The others have not received the
+    /// call, or their answers prove that they have not acted on it, so that no message arrives twice.
     async fn call_any(&self, call: &Outgoing) -> Result<Answered, Error> {
         let first = self.current.load(Ordering::Relaxed);
-        let mut index = first;
-        loop {
-            let answer = self.channels[index].transport.call(call).await;
-            let is_guess = self.channels[index].usable.is_guess;
-            let elsewhere = answer.as_ref().is_err_and(|error| {
-                let unknown = error.kind() == Some(ErrorKind::MethodNotFound);
-                error.is_connect() || is_guess && unknown
-            });
-            if !elsewhere {
+        let mut tried: Vec<(&Usable, Error)> = Vec::new();
+        // Paths that do not exist, and origins that cannot be reached, each over one binding.
+        let (mut absent, mut unreachable) = (Vec::new(), Vec::new());
+        for step in 0..self.channels.len() {
+            let index = (first + step) % self.channels.len();
+            let Channel { usable, transport } = &self.channels[index];
+            let (binding, url) = (usable.binding, &usable.url);
+            if absent.contains(&(binding, url)) || unreachable.contains(&(binding, url.origin())) {
+                continue;
+            }
+            let error = match transport.call(call).await {
+                Ok(answer) => {
+                    self.current.store(index, Ordering::Relaxed);
+                    self.is_confirmed.store(true, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+                Err(error) => error,
+            };
+            let is_wrong = !self.is_confirmed.load(Ordering::Relaxed) && error.proves_no_effect();
+            if !error.is_connect() && !is_wrong {
                 self.current.store(index, Ordering::Relaxed);
-                return answer;
+                return Err(error);
             }
-            index = (index + 1) % self.channels.len();
-            if index == first {
-                return answer;
+            if error.is_connect() {
+                unreachable.push((binding, url.origin()));
+            } else if error.status().is_some() {
+                absent.push((binding, url));
             }
-            let next = &self.channels[index].usable.interface;
-            tracing::debug!(url = next.url, "an interface cannot be used; trying the next one");
+            tracing::debug!(%url, %error, "an interface cannot be used; trying the next one");
+            tried.push((usable, error));
         }
+        Err(summary(tried))
     }
+}
+
+/// The error after all interfaces were tried: the one that tells most about the agent, with the list of attempts.
+fn summary(mut tried: Vec<(&Usable, Error)>) -> Error {
+    let attempts = tried.iter().map(|(usable, error)| TriedInterface {
+        binding: usable.interface.protocol_binding.clone(),
+        version: usable.dialect.version(),
+        url: usable.url.to_string(),
+        outcome: match (error.status(), error.protocol()) {
+            (Some(status), _) => format!("HTTP status {status}"),
+            (None, Some(refusal)) => refusal.message.clone(),
+            (None, None) => error.to_string(),
+        },
+    });
+    let attempts: Vec<_> = attempts.collect();
+    let answered = |(_, error): &(&Usable, Error)| error.protocol().is_some();
+    let reached = |(_, error): &(&Usable, Error)| !error.is_connect();
+    let told = tried.iter().position(answered).or_else(|| tried.iter().position(reached));
+    let told = told.unwrap_or(tried.len() - 1);
+    let (_, error) = tried.swap_remove(told);
+    if attempts.len() > 1 && !error.is_connect() { error.after(attempts) } else { error }
 }
 
 /// The interfaces that calls with secrets may use: a card from the network may not direct them to other

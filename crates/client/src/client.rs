@@ -17,12 +17,13 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     agent::RemoteAgent,
+    candidates::choose,
     client_core::{ClientCore, is_settled, name, unexpected},
     credential::Credential,
     discover::{FoundCard, Source},
     error::Error,
     events::Events,
-    interface::{Binding, choose},
+    interface::Binding,
     oauth::{Prompt, Token},
     pages::Pages,
     proof::Proof,

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The path of cards since 0.3, and that of earlier versions.
-const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
+pub(crate) const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
 
 /// Source of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]

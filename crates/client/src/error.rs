@@ -5,7 +5,7 @@
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
-use herald_protocol::{ErrorKind, card::signature::Verdict};
+use herald_protocol::{ErrorKind, Version, card::signature::Verdict};
 use http::StatusCode;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
@@ -21,6 +21,20 @@ struct Inner {
     /// Shared, because one lost connection may fail many calls.
     source: Option<Arc<dyn StdError + Send + Sync>>,
     retry_after: Option<Duration>,
+    attempts: Vec<TriedInterface>,
+}
+
+/// One interface at which a call was tried without an effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TriedInterface {
+    /// The name of the binding in cards.
+    pub binding: String,
+    /// The protocol version.
+    pub version: Version,
+    /// The URL.
+    pub url: String,
+    /// The answer.
+    pub outcome: String,
 }
 
 #[derive(Debug, Clone)]
@@ -68,6 +82,19 @@ impl Error {
                     | ErrorKind::MethodNotFound
             )
         )
+    }
+
+    /// True if the answer proves that the call had no effect because of its address or version: there is no such
+    /// path, or no such method, or the version is refused.
+    pub(crate) fn proves_no_effect(&self) -> bool {
+        matches!(self.kind(), Some(ErrorKind::MethodNotFound | ErrorKind::VersionNotSupported))
+            || matches!(self.status(), Some(404 | 405))
+    }
+
+    /// The interfaces that were tried, in order, if the agent knew the call at none of several. The card is wrong then,
+    /// or the agent does not have the operation.
+    pub fn attempts(&self) -> &[TriedInterface] {
+        &self.0.attempts
     }
 
     /// True if credentials are missing or were not accepted.
@@ -160,7 +187,9 @@ impl Error {
     }
 
     fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), source: None, retry_after: None }))
+        let message = message.into();
+        let attempts = Vec::new();
+        Self(Box::new(Inner { kind, message, source: None, retry_after: None, attempts }))
     }
 
     /// The same error with the name of the host, if there was no connection.
@@ -168,6 +197,18 @@ impl Error {
         if self.is_connect() {
             self.0.message = format!("no connection to {host}");
         }
+        self
+    }
+
+    /// The same error with the attempts before it.
+    pub(crate) fn after(mut self, attempts: Vec<TriedInterface>) -> Self {
+        let tried: Vec<_> = attempts.iter().map(TriedInterface::to_string).collect();
+        let more = format!("; tried, in order: {}", tried.join(", "));
+        if let FailureKind::Protocol(error) = &mut self.0.kind {
+            error.message.push_str(&more);
+        }
+        self.0.message.push_str(&more);
+        self.0.attempts = attempts;
         self
     }
 
@@ -284,6 +325,12 @@ impl Error {
 
     pub(crate) fn untrusted_origin_of(message: String, origin: &str) -> Self {
         Self::new(FailureKind::UntrustedOrigin(origin.to_owned()), message)
+    }
+}
+
+impl fmt::Display for TriedInterface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} at {} ({})", self.binding, self.version, self.url, self.outcome)
     }
 }
 

@@ -1,11 +1,9 @@
-//! Selection of an interface of a card by binding and version.
+//! Interface of a card that this client can call: binding, dialect and URL.
 
 use std::net::IpAddr;
 
 use herald_protocol::{AgentCard, Dialect, Version, card::AgentInterface};
 use reqwest::Url;
-
-use crate::error::Error;
 
 /// Binding of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,8 +32,6 @@ pub(crate) struct Usable {
     pub(crate) interface: AgentInterface,
     pub(crate) binding: Binding,
     pub(crate) dialect: Dialect,
-    /// True if its dialect is a guess.
-    pub(crate) is_guess: bool,
     pub(crate) url: Url,
 }
 
@@ -49,7 +45,20 @@ impl Usable {
             protocol_version: Version::V1_0.to_string(),
         };
         let url = Url::parse(&interface.url).expect("it is a URL");
-        Self { interface, binding: Binding::Stdio, dialect: Dialect::V1, is_guess: false, url }
+        Self { interface, binding: Binding::Stdio, dialect: Dialect::V1, url }
+    }
+
+    /// The same interface at another URL.
+    pub(crate) fn at(&self, url: Url) -> Self {
+        let interface = AgentInterface { url: url.to_string(), ..self.interface.clone() };
+        Self { interface, url, ..self.clone() }
+    }
+
+    /// The same interface in another version.
+    pub(crate) fn in_version(&self, dialect: Dialect) -> Self {
+        let protocol_version = dialect.version().to_string();
+        let interface = AgentInterface { protocol_version, ..self.interface.clone() };
+        Self { interface, dialect, ..self.clone() }
     }
 }
 
@@ -68,7 +77,7 @@ impl Binding {
 
     /// The possible dialects of an interface of this version, the likeliest first. Cards of 0.1 and early 0.2
     /// have no version and look alike.
-    fn dialects(self, version: Version) -> &'static [Dialect] {
+    pub(crate) fn dialects(self, version: Version) -> &'static [Dialect] {
         match (self, version) {
             (Self::Stdio, _) => &[],
             (_, Version { major: 1, .. }) => &[Dialect::V1],
@@ -81,58 +90,9 @@ impl Binding {
     }
 }
 
-/// The interfaces to try, in order: preferred bindings first, then the card's order, and only those of the
-/// `pinned` version if there is one. Unsupported interfaces are skipped. A card from a URL may have addresses
-/// relative to it.
-pub(crate) fn choose(
-    card: &AgentCard,
-    from: Option<&Url>,
-    preferred: &[Binding],
-    pinned: Option<Version>,
-) -> Result<Vec<Usable>, Error> {
-    let usable = |interface: &AgentInterface| {
-        let binding = Binding::from_name(&interface.protocol_binding)?;
-        // 1.0 requires a version, so that only a careless card of 1.0 has none.
-        let version = match interface.protocol_version.as_str() {
-            "" => Version::V1_0,
-            text => text.parse().ok()?,
-        };
-        let url = match binding {
-            Binding::JsonRpc | Binding::Rest => address(&interface.url, from)?,
-            Binding::Grpc => grpc_address(&interface.url, from, card)?,
-            Binding::WebSocket => socket_address(&interface.url, from)?,
-            // Nobody's card may start a program.
-            Binding::Stdio => return None,
-        };
-        let dialects = binding.dialects(version);
-        let supported = dialects
-            .iter()
-            .filter(move |dialect| pinned.is_none_or(|pinned| pinned == dialect.version()));
-        let interface = interface.clone();
-        Some(supported.map(move |dialect| Usable {
-            interface: interface.clone(),
-            binding,
-            dialect: *dialect,
-            is_guess: dialects.len() > 1,
-            url: url.clone(),
-        }))
-    };
-    let mut found: Vec<Usable> =
-        card.supported_interfaces.iter().filter_map(usable).flatten().collect();
-    let rank = |binding| preferred.iter().position(|one| *one == binding);
-    found.sort_by_key(|usable| rank(usable.binding).unwrap_or(preferred.len()));
-    if found.is_empty() {
-        return Err(Error::setup(format!(
-            "the card of {:?} names no interface that this client can call: {}",
-            card.name,
-            offers(card)
-        )));
-    }
-    Ok(found)
-}
-
-fn address(text: &str, from: Option<&Url>) -> Option<Url> {
+pub(crate) fn address(text: &str, from: Option<&Url>) -> Option<Url> {
     let url = match from {
+        Some(_) if text.is_empty() => return None,
         Some(base) => base.join(text).ok()?,
         None => Url::parse(text).ok()?,
     };
@@ -140,7 +100,7 @@ fn address(text: &str, from: Option<&Url>) -> Option<Url> {
 }
 
 /// The HTTP URL of the request that opens a WebSocket.
-fn socket_address(text: &str, from: Option<&Url>) -> Option<Url> {
+pub(crate) fn socket_address(text: &str, from: Option<&Url>) -> Option<Url> {
     let http = match text.split_once("://") {
         Some(("ws", rest)) => format!("http://{rest}"),
         Some(("wss", rest)) => format!("https://{rest}"),
@@ -151,7 +111,7 @@ fn socket_address(text: &str, from: Option<&Url>) -> Option<Url> {
 
 /// The URL of a gRPC interface: a URL in some cards, `host:port` in most. The latter does not say whether TLS
 /// is used.
-fn grpc_address(text: &str, from: Option<&Url>, card: &AgentCard) -> Option<Url> {
+pub(crate) fn grpc_address(text: &str, from: Option<&Url>, card: &AgentCard) -> Option<Url> {
     let text = text.strip_prefix("dns:").map_or(text, |name| name.trim_start_matches('/'));
     let (scheme, rest) = match text.split_once("://") {
         Some(("http" | "grpc", rest)) => ("http", rest),
@@ -182,17 +142,6 @@ fn is_plain(authority: &str, from: Option<&Url>, card: &AgentCard) -> bool {
                 host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
             })
         }
-    }
-}
-
-fn offers(card: &AgentCard) -> String {
-    let offer = |interface: &AgentInterface| {
-        format!("{} {}", interface.protocol_binding, interface.protocol_version)
-    };
-    if card.supported_interfaces.is_empty() {
-        "it has none".to_owned()
-    } else {
-        card.supported_interfaces.iter().map(offer).collect::<Vec<_>>().join(", ")
     }
 }
 

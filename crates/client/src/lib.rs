@@ -59,6 +59,7 @@ mod agent;
 pub mod blocking;
 mod builder;
 mod call;
+mod candidates;
 mod client;
 mod client_core;
 mod connect_failure;
@@ -86,7 +87,7 @@ pub use client::{Answer, Client, Discovered};
 pub use connect_failure::ConnectFailure;
 pub use credential::Credential;
 pub use discover::Source;
-pub use error::Error;
+pub use error::{Error, TriedInterface};
 pub use events::Events;
 pub use herald_protocol as protocol;
 pub use herald_protocol::{

@@ -41,7 +41,7 @@ pub mod webhooks;
 pub mod workers;
 
 pub use agents::{
-    error::AgentError,
+    error::{AgentError, ErrorDetail},
     extended_card::CallerProfile,
     profile::{
         self as agent, Agent, Audience, ExtendedCard, Profile, Recovery, Skill, Unavailable,

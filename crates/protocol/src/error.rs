@@ -304,6 +304,15 @@ impl ErrorKind {
         Self::ALL.iter().copied().find(|kind| kind.codes().name == name)
     }
 
+    /// The name of the error in words, such as "Task not found". Messages of JSON-RPC begin with it, as those of other
+    /// servers do.
+    pub fn title(self) -> String {
+        // JSON-RPC has one number for both.
+        let kind = if self == Self::TooLarge { Self::InvalidRequest } else { self };
+        let (first, rest) = kind.codes().reason.split_at(1);
+        format!("{first}{}", rest.replace('_', " ").to_ascii_lowercase())
+    }
+
     /// True if the same call may succeed a little later.
     pub const fn is_temporary(self) -> bool {
         matches!(self, Self::AgentUnavailable | Self::LimitExceeded | Self::Unavailable)
@@ -383,9 +392,20 @@ impl Error {
         self.detail.as_ref()?.retry_after
     }
 
+    /// The message, which begins with the title of its kind.
+    pub fn titled_message(&self) -> String {
+        let title = self.kind.title();
+        match self.message.get(..title.len()) {
+            Some(start) if start.eq_ignore_ascii_case(&title) => {
+                format!("{title}{}", &self.message[title.len()..])
+            }
+            _ => format!("{title}: {}", self.message),
+        }
+    }
+
     /// The task does not exist, or not for this caller. Both look the same.
     pub fn task_not_found() -> Self {
-        Self::new(ErrorKind::TaskNotFound, "task not found")
+        Self::new(ErrorKind::TaskNotFound, "Task not found")
     }
 }
 

@@ -169,6 +169,11 @@ impl ErrorBodyObject<'_> {
         let kind = by_reason.or(by_code).or_else(|| status.map(kind_of_status));
         let kind = kind.unwrap_or(ErrorKind::Internal);
         let message = message.unwrap_or_else(|| "the agent sent no error message".to_owned());
+        // The kind has its title already.
+        let message = match message.strip_prefix(&format!("{}: ", kind.title())) {
+            Some(rest) => rest.to_owned(),
+            None => message,
+        };
         let detail = Some(detail).filter(|detail| *detail != ErrorContext::default()).map(Box::new);
         Some(Error { kind, message, detail })
     }

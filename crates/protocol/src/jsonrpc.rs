@@ -202,7 +202,7 @@ pub fn stream_end(id: &RequestId) -> Vec<u8> {
 
 /// The response to a call that its caller cancelled. The code comes from the Language Server Protocol.
 pub fn cancelled(id: &RequestId) -> Vec<u8> {
-    let text = "the call was cancelled by its caller; the task goes on";
+    let text = "Request cancelled: the call was cancelled by its caller; the task goes on";
     format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32800,"message":"{text}"}}}}"#, id.0)
         .into_bytes()
 }
@@ -238,7 +238,8 @@ pub(crate) fn error(id: &RequestId, code: i32, error: &Error) -> Vec<u8> {
         message: &'a str,
         data: status::Details<'a>,
     }
-    let object = ErrorObject { code, message: &error.message, data: status::Details(error) };
+    let message = &error.titled_message();
+    let object = ErrorObject { code, message, data: status::Details(error) };
     let object = serde_json::to_vec(&object).expect("an error has only string keys");
     let mut out = Vec::with_capacity(object.len() + id.0.len() + 40);
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);

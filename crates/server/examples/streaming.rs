@@ -19,7 +19,7 @@ struct Countdown;
 impl Agent for Countdown {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
         let Ok(first) = turn.message().text().trim().parse::<u32>() else {
-            return Err(AgentError::failed("that is no number"));
+            return Err(AgentError::Failed("that is no number".to_owned()));
         };
         for number in (0..=first).rev() {
             let piece = Artifact {

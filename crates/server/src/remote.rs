@@ -12,7 +12,7 @@ use herald_engine::{
 use herald_protocol::{
     AgentCard, AgentName, Dialect, Error, ErrorKind,
     card::{
-        self,
+        self, AgentInterface,
         signature::{SignedForm, payload},
     },
 };
@@ -75,8 +75,9 @@ impl RemoteAgents {
             return Err(refused(format!("there is no card at {}", urls.join(" or "))));
         };
         let card = card::read(&document);
-        let card =
+        let mut card =
             card.map_err(|error| refused(format!("is not an agent card: {}", error.message)))?;
+        place(&mut card, base);
         self.check(card)
     }
 
@@ -227,6 +228,29 @@ pub(crate) async fn register(
     operator.register_remote(NewRemoteAgent { role, card: pinned, declaration, agent }).await
 }
 
+/// Gives an interface without a URL those at the place of its card, as clients call it: some agents before 1.0 have no
+/// URL in their cards.
+fn place(card: &mut AgentCard, url: &str) {
+    if let [only] = &card.supported_interfaces[..]
+        && only.url.is_empty()
+    {
+        let base = base_of(url);
+        let at = |path| AgentInterface { url: format!("{base}{path}"), ..only.clone() };
+        card.supported_interfaces = ["/a2a", "/"].map(at).into();
+    }
+}
+
+/// The place of a card with this URL: that of its well-known path, or the origin. A base URL is one itself.
+fn base_of(url: &str) -> &str {
+    if !url.ends_with(".json") {
+        return url;
+    }
+    WELL_KNOWN.iter().find_map(|path| url.strip_suffix(path)).unwrap_or_else(|| {
+        let host = url.find("://").map_or(0, |at| at + 3);
+        url[host..].find('/').map_or(url, |end| &url[..host + end])
+    })
+}
+
 /// The digest of a card, without its signatures: some algorithms sign the same card differently each time.
 fn digest(card: &AgentCard) -> String {
     blake3::hash(&payload(card, SignedForm::Specified)).to_hex().to_string()
@@ -275,6 +299,26 @@ fn declaration(card: &AgentCard) -> Declaration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_card_without_a_url_is_at_its_own_place() {
+        for (url, base) in [
+            ("https://a.example", "https://a.example"),
+            ("https://a.example/b", "https://a.example/b"),
+            ("https://a.example/b/.well-known/agent.json", "https://a.example/b"),
+            ("https://a.example/cards/b.json", "https://a.example"),
+        ] {
+            let mut card =
+                card::read(br#"{"name":"x","url":"","protocolVersion":"0.2.6"}"#).unwrap();
+            place(&mut card, url);
+            let urls: Vec<_> =
+                card.supported_interfaces.iter().map(|one| one.url.clone()).collect();
+            assert_eq!(urls, [format!("{base}/a2a"), format!("{base}/")]);
+            let placed = card.clone();
+            place(&mut card, "https://other.example");
+            assert_eq!(card, placed);
+        }
+    }
 
     #[test]
     fn a_role_is_made_from_the_name_of_a_card() {

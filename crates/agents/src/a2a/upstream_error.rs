@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use herald_client::{Error, protocol::ErrorKind};
+use herald_client::{Error, TriedInterface, protocol::ErrorKind};
 
 use crate::{ended::Ended, failure::Failure};
 
@@ -10,6 +10,17 @@ use crate::{ended::Ended, failure::Failure};
 pub(super) fn classify(error: &Error) -> Ended {
     let failure =
         |kind: String| Failure { message: Some(with_causes(error)), ..Failure::new(kind) };
+    if let [first, others @ ..] = error.attempts() {
+        let mut tried = format!("{} {}", first.binding, first.version);
+        for TriedInterface { binding, version, .. } in others {
+            let next = format!("{binding} {version}");
+            if !tried.ends_with(&next) {
+                tried = format!("{tried}, {next}");
+            }
+        }
+        let kind = format!("does not know the call in any version; tried, in order: {tried}");
+        return Ended::Failed(failure(kind));
+    }
     if let Some(answer) = error.protocol() {
         let reason = answer.kind.codes().reason;
         return if answer.kind == ErrorKind::InvalidAgentResponse {

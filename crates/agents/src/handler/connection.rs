@@ -344,7 +344,7 @@ impl HandlerConnection {
                     (None, detail) => detail,
                     (Some(_), None) => None,
                 };
-                (turn, TurnEvent::Failed(Failure { kind, message, full }))
+                (turn, TurnEvent::Failed(Failure { message, full, ..Failure::new(kind) }))
             }
         };
         if !liveness.greeted {

@@ -105,6 +105,7 @@ impl WorkerSink {
                 AgentError::ProtocolViolation(text)
             }
             AgentError::Failed(_)
+            | AgentError::Raised { .. }
             | AgentError::ProtocolViolation(_)
             | AgentError::Unavailable(_)
             | AgentError::Stopped

@@ -8,7 +8,7 @@ use std::{
 
 use herald_api::workers::TurnEnd;
 use herald_engine::{
-    AgentError, Recovery, Turn,
+    AgentError, Profile, Recovery, Turn,
     caught::{caught, text_of},
     panic_failure,
     turn::{Assignment, Sink},
@@ -88,14 +88,20 @@ async fn run(
         AgentEnd::Returned(Err(AgentError::Suspended)) if session.draining.is_cancelled() => {
             TurnEnd::Returned
         }
-        AgentEnd::Returned(Err(error)) => wire::failed(sink.explain(error)),
+        AgentEnd::Returned(Err(error)) => {
+            let Profile { name, error_detail, .. } = &session.worker.profile;
+            if let AgentError::Raised { kind, detail } = &error {
+                tracing::warn!(task = %turn.task, agent = %name, kind, detail, "the agent failed");
+            }
+            wire::failed(sink.explain(error.shown(*error_detail)))
+        }
         AgentEnd::Panicked(cause) => {
             let (task, agent) = (&turn.task, &session.worker.profile.name);
             tracing::error!(%task, %agent, cause, "the agent panicked");
             // The task has its reason from this write. If it fails, the end says that the agent failed.
             match sink.write(vec![panic_failure()]).await {
                 Ok(()) => TurnEnd::Done,
-                Err(_) => wire::failed(AgentError::failed("the agent crashed")),
+                Err(_) => wire::failed(AgentError::Failed("the agent crashed".to_owned())),
             }
         }
         AgentEnd::Abandoned => wire::failed(AgentError::Stopped),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use herald_api::workers::{ArtifactCommand, StatusCommand, TurnCommand, TurnEnd, TurnFailure};
 use herald_engine::{
-    AgentError,
+    AgentError, ErrorDetail,
     rules::{Chunk, Command},
 };
 use herald_protocol::{Message, Metadata, TaskState};
@@ -47,8 +47,10 @@ fn status(
 
 /// The end of a turn whose agent failed.
 pub(super) fn failed(error: AgentError) -> TurnEnd {
-    let (error, text) = match error {
-        AgentError::Failed(text) => (TurnFailure::Failed, text),
+    let (error, text) = match error.shown(ErrorDetail::Kind) {
+        AgentError::Failed(text) | AgentError::Raised { detail: text, .. } => {
+            (TurnFailure::Failed, text)
+        }
         AgentError::ProtocolViolation(text) => (TurnFailure::ProtocolViolation, text),
         AgentError::Unavailable(text) => (TurnFailure::Unavailable, text),
         // The text of the engine for the same end of a turn in its own process.

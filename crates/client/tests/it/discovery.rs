@@ -45,7 +45,7 @@ async fn the_first_supported_interface_of_the_card_is_called_at_its_url() {
         (&[("/r", "HTTP+JSON", "1.0"), ("/j", "JSONRPC", "1.0")], "/r/message:send"),
         (&[("/j", "JSONRPC", "1.0"), ("/r", "HTTP+JSON", "1.0")], "/j"),
         (&[("/s", "SOAP", "1.0"), ("/x", "urn:other", "1.0"), ("/j", "JSONRPC", "1.0")], "/j"),
-        (&[("/n", "JSONRPC", "9.0"), ("/o", "JSONRPC", "0.3"), ("/j", "JSONRPC", "1.0")], "/o"),
+        (&[("/n", "JSONRPC", "9.0"), ("/o", "JSONRPC", "0.3"), ("/j", "JSONRPC", "1.0")], "/j"),
     ];
     for (interfaces, path) in orders {
         let fake = agent(move |url| {

@@ -19,6 +19,7 @@ mod discovery;
 mod grpc;
 mod hostile;
 mod oauth;
+mod older_agents;
 mod operations;
 mod resume;
 mod secure;

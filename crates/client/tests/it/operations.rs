@@ -31,6 +31,29 @@ fn now(text: &str) -> SendMessage {
     send
 }
 
+/// `id`, `context_id`, `state`, `text`, `error`, and everything else that came as `raw`.
+#[tokio::test]
+async fn a_task_has_the_fields_of_other_clients() {
+    let hub = Hub::start().await;
+    for version in [Version::V1_0, Version::V0_3] {
+        let client = hub.client_over(Binding::JsonRpc, version).await;
+        let done = task(client.send("hello").await.unwrap());
+        assert!(!done.id.is_empty() && !done.context_id.is_empty());
+        let said = (done.status.state, done.text(), done.error());
+        assert_eq!(said, (TaskState::Completed, "hello".to_owned(), None));
+        let raw = serde_json::to_value(&done).unwrap();
+        assert_eq!(
+            (&raw["id"], &raw["contextId"]),
+            (&done.id.as_str().into(), &done.context_id.as_str().into())
+        );
+        assert_eq!(raw["artifacts"][0]["parts"][0]["text"], "hello");
+        assert_eq!(raw["history"][0]["parts"][0]["text"], "hello");
+        assert!(raw["status"]["timestamp"].is_string(), "{raw}");
+        let failed = task(client.send("fail").await.unwrap());
+        assert_eq!(failed.error().as_deref(), Some("it broke"));
+    }
+}
+
 // proves: EQV-006
 #[tokio::test]
 async fn every_operation_works_over_every_binding_and_version() {

@@ -8,7 +8,11 @@ use herald_protocol::{
     card::{AgentInterface, AgentProvider},
 };
 
-use crate::{agents::error::AgentError, caller::Scopes, turns::turn::Turn};
+use crate::{
+    agents::error::{AgentError, ErrorDetail},
+    caller::Scopes,
+    turns::turn::Turn,
+};
 
 /// Worker on tasks: Rust code, a program, a coding agent, a remote agent.
 #[async_trait]
@@ -110,6 +114,8 @@ pub struct Profile {
     pub queue_timeout: Option<Duration>,
     /// The treatment of new messages while nobody serves the agent.
     pub unavailable: Unavailable,
+    /// The part of an [`AgentError::Raised`] that callers see.
+    pub error_detail: ErrorDetail,
 }
 
 /// One skill of an agent.
@@ -211,6 +217,7 @@ impl Profile {
             grace: Duration::from_secs(5),
             queue_timeout: None,
             unavailable: Unavailable::Queue,
+            error_detail: ErrorDetail::default(),
         }
     }
 

@@ -90,12 +90,10 @@ impl Accepted {
         if let Some(reply) = record.reply {
             return Ok(Sent::Message(reply));
         }
-        if violates_protocol(&record.task) {
-            let text = record.task.error().unwrap_or_default();
-            return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
-                .with("taskId", record.task.id.as_str()));
+        match refusal(&record, seq, !wish.immediately) {
+            Some(error) => Err(error),
+            None => Ok(Sent::Task(TaskJson::of(record, &cached, wish.history_length))),
         }
-        Ok(Sent::Task(TaskJson::of(record, &cached, wish.history_length)))
     }
 
     /// The stream of the events that follow.
@@ -389,7 +387,22 @@ fn media_type(part: &Part) -> &str {
     })
 }
 
-fn violates_protocol(task: &Task) -> bool {
-    task.status.state == TaskState::Failed
-        && failure::reason_of(task).as_deref() == Some(failure::PROTOCOL_VIOLATION)
+/// The error that a send gets in place of its failed task: the agent violated the protocol, or the caller waited and
+/// the agent could not be reached at all. The failed task stays.
+fn refusal(record: &Record, message: Seq, waited: bool) -> Option<Error> {
+    if record.state() != TaskState::Failed {
+        return None;
+    }
+    let (text, id) = (record.task.error().unwrap_or_default(), record.task.id.as_str());
+    match failure::reason_of(&record.task)?.as_str() {
+        failure::PROTOCOL_VIOLATION => {
+            Some(Error::new(ErrorKind::InvalidAgentResponse, text).with("taskId", id))
+        }
+        // The message, the begin of its turn and the failure: the agent has written nothing.
+        failure::AGENT_UNAVAILABLE if waited && record.head <= message + 2 => {
+            let error = Error::new(ErrorKind::AgentUnavailable, text).with("taskId", id);
+            Some(error.with("hint", "send it later as a new message; this one has failed for good"))
+        }
+        _ => None,
+    }
 }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use herald_protocol::{Message, Metadata, Task, TaskState, Timestamp};
 use serde_json::Value;
 
-use crate::{agents::error::AgentError, rules::Command};
+use crate::{
+    agents::error::{AgentError, ErrorDetail},
+    rules::Command,
+};
 
 pub(crate) const AGENT_FAILED: &str = "AGENT_FAILED";
 pub(crate) const AGENT_CRASHED: &str = "AGENT_CRASHED";
@@ -35,6 +38,7 @@ pub fn of_agent(error: &AgentError) -> Command {
         AgentError::Failed(text) => fail(AGENT_FAILED, text),
         AgentError::ProtocolViolation(text) => fail(PROTOCOL_VIOLATION, text),
         AgentError::Unavailable(text) => fail(AGENT_UNAVAILABLE, text),
+        AgentError::Raised { .. } => of_agent(&error.clone().shown(ErrorDetail::Kind)),
         AgentError::Stopped | AgentError::Suspended => fail(AGENT_FAILED, "the agent gave up"),
     }
 }

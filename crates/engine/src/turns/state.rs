@@ -12,7 +12,7 @@ use herald_protocol::{Seq, TaskState};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    agents::error::AgentError,
+    agents::error::{AgentError, ErrorDetail},
     rules::{Command, Record},
     store::TurnClaim,
     turns::failure,
@@ -25,6 +25,8 @@ pub(crate) struct TurnState {
     pub(crate) begun: Instant,
     /// True if a direct answer completes the task, because the caller asked for a task.
     closes_task: bool,
+    /// The part of an error that callers see.
+    error_detail: ErrorDetail,
     /// Milliseconds from `begun` to the last write, for the idle timeout.
     last_write: AtomicU64,
     /// True after a write that the rules refused as invalid: a later failure is then reported as a
@@ -46,11 +48,12 @@ pub(crate) struct Pause {
 
 impl TurnState {
     /// A turn that begins now.
-    pub(crate) fn new(claim: TurnClaim, closes_task: bool) -> Self {
+    pub(crate) fn new(claim: TurnClaim, closes_task: bool, error_detail: ErrorDetail) -> Self {
         Self {
             claim,
             begun: Instant::now(),
             closes_task,
+            error_detail,
             last_write: AtomicU64::new(0),
             protocol_violation: AtomicBool::new(false),
             pause: Mutex::default(),
@@ -100,16 +103,18 @@ impl TurnState {
 
     /// The command that ends the task after this failure of its agent.
     pub(crate) fn failed(&self, error: &AgentError) -> Command {
-        match error {
+        let error = error.clone().shown(self.error_detail);
+        match &error {
             // The agent fails because one of its writes was refused as invalid.
             AgentError::Failed(text) if self.protocol_violation.load(Ordering::Relaxed) => {
                 failure::fail(failure::PROTOCOL_VIOLATION, text)
             }
             AgentError::Failed(_)
+            | AgentError::Raised { .. }
             | AgentError::ProtocolViolation(_)
             | AgentError::Unavailable(_)
             | AgentError::Stopped
-            | AgentError::Suspended => failure::of_agent(error),
+            | AgentError::Suspended => failure::of_agent(&error),
         }
     }
 

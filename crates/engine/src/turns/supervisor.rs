@@ -121,7 +121,7 @@ impl Supervisor {
             }
         };
         let closes_task = !record.hidden && runtime.agent.answers_directly(&assignment.message);
-        let state = TurnState::new(claim, closes_task);
+        let state = TurnState::new(claim, closes_task, runtime.profile.error_detail);
         state.restore_question(question);
         let sink = LocalSink::new(
             Arc::clone(core),
@@ -281,7 +281,13 @@ impl Supervisor {
             Outcome::Returned(Err(AgentError::Suspended)) if self.core.is_draining() => {
                 return None;
             }
-            Outcome::Returned(Err(error)) => sink.state.failed(&error),
+            Outcome::Returned(Err(error)) => {
+                if let AgentError::Raised { kind, detail } = &error {
+                    let (task, agent) = (&cached.key.task, &runtime.profile.name);
+                    tracing::warn!(%task, %agent, kind, detail, "the agent failed");
+                }
+                sink.state.failed(&error)
+            }
             Outcome::Panicked(cause) => {
                 let (task, agent) = (&cached.key.task, &runtime.profile.name);
                 tracing::error!(%task, %agent, cause, "the agent panicked");

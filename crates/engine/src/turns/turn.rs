@@ -320,6 +320,7 @@ impl Turn {
             match error {
                 AgentError::Stopped | AgentError::Suspended => {}
                 AgentError::Failed(_)
+                | AgentError::Raised { .. }
                 | AgentError::ProtocolViolation(_)
                 | AgentError::Unavailable(_) => {
                     // If this write fails, the engine fails the task when the turn returns.

@@ -614,7 +614,7 @@ async fn all_end_states_are_delivered() {
         let agent = Script::new(move |turn| {
             Box::pin(async move {
                 match outcome {
-                    "fail" => Err(herald_engine::AgentError::failed("broken")),
+                    "fail" => Err(herald_engine::AgentError::Failed("broken".to_owned())),
                     "cancel" => {
                         turn.cancelled().cancelled().await;
                         Ok(())

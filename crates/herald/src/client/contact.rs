@@ -460,7 +460,12 @@ impl Contact {
             );
         };
         let unsupported = CliErrorKind::Protocol(ErrorKind::VersionNotSupported);
-        let text = format!("the agent supports A2A {best}, not the requested version {wanted}");
+        let is_older = self.args.a2a_version.is_none() && *best < Version::V1_0;
+        let text = if is_older {
+            format!("the agent supports A2A {best}; versions before 1.0 are used on request only")
+        } else {
+            format!("the agent supports A2A {best}, not the requested version {wanted}")
+        };
         let known = VERSIONS.contains(best);
         let fault = CliError::new(unsupported, text);
         Err(if known { fault.hint(format!("add --a2a-version {best}")) } else { fault })

@@ -154,6 +154,8 @@ impl Show for AgentCard {
 fn show_interface(page: &mut TextPage, interface: &AgentInterface) {
     let AgentInterface { url, protocol_binding, protocol_version, tenant } = interface;
     let tenant = tenant.as_ref().map(|tenant| format!(" tenant {tenant}")).unwrap_or_default();
+    // The agent is then called at the origin of its card.
+    let url = if url.is_empty() { "(no URL)" } else { url };
     page.field("Interface", format!("{protocol_binding} {protocol_version} {url}{tenant}"));
 }
 

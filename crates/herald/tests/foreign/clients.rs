@@ -94,6 +94,18 @@ async fn google_adk_calls_a_server_with_default_settings() {
     run(python("adk"), &[&format!("http://{}", herald.address)]).await;
 }
 
+/// The client of selectools 1.3.0 posts to `/a2a` and reads the card of 0.2.
+#[tokio::test]
+async fn the_selectools_client_works() {
+    let token = "canary-7c5e-selectools";
+    let config = format!(
+        "[auth]\ntokens = [{{ token = \"{token}\", tenant = \"acme\", principal = \"ci\" }}]\n"
+    );
+    let agent = "[[agents]]\nname = \"echo\"\nkind = \"echo\"\n";
+    let herald = Herald::start(Options::config(format!("{config}{agent}"))).await;
+    run(python("selectools"), &[&format!("http://{}", herald.address), token]).await;
+}
+
 #[tokio::test]
 async fn a_tool_without_the_protobuf_files_can_call_by_reflection() {
     let config = format!("{CONFIG}\n[grpc]\nreflection = true\n");

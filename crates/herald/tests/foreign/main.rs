@@ -15,6 +15,8 @@
 
 #[path = "../../../server/tests/it/canary.rs"]
 mod canary;
+#[path = "../it/cli_support.rs"]
+mod cli_support;
 #[path = "../it/http.rs"]
 mod http;
 #[path = "../it/model/mod.rs"]
@@ -48,4 +50,5 @@ mod python_kit;
 mod python_package;
 mod python_worker;
 mod servers_conformance;
+mod servers_other;
 mod servers_upstream;

@@ -16,24 +16,24 @@ use crate::{
 };
 
 /// An agent on an official SDK, which ends with the test.
-struct Official {
-    url: String,
+pub(crate) struct Official {
+    pub(crate) url: String,
     _process: Child,
 }
 
 impl Official {
-    async fn start(name: &str) -> Self {
+    pub(crate) async fn start(name: &str) -> Self {
         let installed = env::var_os("HERALD_TEST_SERVERS");
         let installed = installed.expect("the servers are not installed; run `cargo xtask test`");
         let installed = PathBuf::from(installed).join(name);
         let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers");
-        let mut command = if name.starts_with("python") {
-            let mut command = Command::new(installed.join("bin/python"));
-            command.arg(sources.join(name).join("server.py"));
-            command
-        } else {
+        let mut command = if name.starts_with("js") {
             let mut command = Command::new("node");
             command.arg(installed.join("server.mjs"));
+            command
+        } else {
+            let mut command = Command::new(installed.join("bin/python"));
+            command.arg(sources.join(name).join("server.py"));
             command
         };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());

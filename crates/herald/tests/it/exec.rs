@@ -9,7 +9,7 @@ use crate::{
     http::Call,
     processes::{children, none_runs, pids, runs},
     support::{Herald, Options, SOON, eventually, number, uuid},
-    tasks::{begun, ended, failure, printed, task, told},
+    tasks::{begun, ended, failure, printed, settled, task, told},
     wire::{Draft, Wire, id, state},
 };
 
@@ -408,8 +408,11 @@ async fn a_link_out_of_the_allowed_roots_is_refused() {
     assert_eq!(printed(&told(&herald, "x").await).trim(), inside.to_str().unwrap());
     fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink(&outside, &link).unwrap();
-    let task = told(&herald, "x").await;
-    assert_eq!(failure(&task).0, "agent program could not be started");
+    let sent = Wire::OldRpc.send("", &Draft::new(uuid(), "x"), false);
+    let fault = Wire::OldRpc.sent(&herald.call(&sent).await).expect_err("it cannot be started");
+    assert_eq!((fault.code, &*fault.reason), (-32007, "AGENT_UNAVAILABLE"), "{fault:?}");
+    let task = settled(&herald, Err(fault)).await;
+    assert_eq!(failure(&task), ("agent program could not be started", "AGENT_UNAVAILABLE"));
 }
 
 #[tokio::test]

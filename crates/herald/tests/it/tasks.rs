@@ -4,13 +4,25 @@ use serde_json::Value;
 
 use crate::{
     support::{Herald, SOON, eventually, uuid},
-    wire::{Draft, Wire, id, state},
+    wire::{Draft, Fault, Wire, id, state},
 };
 
 /// The final answer of the agent to a text.
 pub(crate) async fn told(herald: &Herald, text: &str) -> Value {
     let draft = Draft::new(uuid(), text);
-    Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, false)).await).unwrap()
+    let sent = Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, false)).await);
+    settled(herald, sent).await
+}
+
+/// The task that a waiting send led to: its result, or the failed task of an agent that could not be reached.
+pub(crate) async fn settled(herald: &Herald, sent: Result<Value, Fault>) -> Value {
+    match sent {
+        Ok(task) => task,
+        Err(fault) if fault.reason == "AGENT_UNAVAILABLE" => {
+            task(herald, &fault.task.expect("the error names the task")).await
+        }
+        Err(fault) => panic!("{fault:?}"),
+    }
 }
 
 /// The id of a running task.

@@ -4,6 +4,7 @@ mod credentials;
 mod hostile;
 mod identity;
 mod leaving;
+mod older;
 pub(crate) mod passing;
 mod raw;
 

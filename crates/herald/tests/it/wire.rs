@@ -42,6 +42,8 @@ pub(crate) struct Fault {
     pub(crate) code: i64,
     pub(crate) reason: String,
     pub(crate) message: String,
+    /// The task that it leaves behind.
+    pub(crate) task: Option<String>,
 }
 
 impl Draft {
@@ -210,11 +212,13 @@ impl Wire {
         if let Some(error) = json.get("error") {
             let details = error.get("data").or_else(|| error.get("details"));
             let reason = details.and_then(|details| details[0]["reason"].as_str());
+            let task = details.and_then(|details| details[0]["metadata"]["taskId"].as_str());
             return Err(Fault {
                 status,
                 code: error["code"].as_i64().unwrap_or_default(),
                 reason: reason.unwrap_or_default().to_owned(),
                 message: error["message"].as_str().unwrap_or_default().to_owned(),
+                task: task.map(ToOwned::to_owned),
             });
         }
         match self {

@@ -11,7 +11,9 @@ use super::{
 use crate::{
     error::Error,
     json,
-    security::{OAuthFlow, ScopeDescriptions, ScopeList, SecurityRequirement, SecurityScheme},
+    security::{
+        HttpScheme, OAuthFlow, ScopeDescriptions, ScopeList, SecurityRequirement, SecurityScheme,
+    },
     validate::null_as_default,
     version::Version,
 };
@@ -309,15 +311,15 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
     struct LegacyMembers {
         #[serde(default, alias = "protocol_version", deserialize_with = "null_as_default")]
         protocol_version: String,
-        #[serde(default, deserialize_with = "null_as_default")]
-        url: String,
+        #[serde(default, deserialize_with = "present")]
+        url: Option<String>,
         #[serde(alias = "preferred_transport")]
         preferred_transport: Option<String>,
         #[serde(default, alias = "additional_interfaces", deserialize_with = "null_as_default")]
         additional_interfaces: Vec<InterfaceMembers>,
         #[serde(default, deserialize_with = "null_as_default")]
         security: Vec<BTreeMap<String, Scoped>>,
-        authentication: Option<de::IgnoredAny>,
+        authentication: Option<LegacyAuthentication>,
         #[serde(alias = "supports_authenticated_extended_card")]
         supports_authenticated_extended_card: Option<bool>,
         #[serde(default, deserialize_with = "null_as_default")]
@@ -337,6 +339,9 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
     struct States {
         #[serde(alias = "state_transition_history")]
         state_transition_history: Option<bool>,
+        /// The SDKs of 0.3 have this name in their types, and some servers write it to the wire.
+        #[serde(rename = "push_notifications")]
+        snake_case: Option<de::IgnoredAny>,
     }
     #[derive(Deserialize)]
     struct Secured {
@@ -345,18 +350,40 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
     }
     let wire: LegacyMembers = json::read(bytes)?;
     let others = wire.additional_interfaces.into_iter();
-    // Cards name their version since 0.2.5, and `authentication` was gone with 0.2.
-    let version = match (&*wire.protocol_version, wire.authentication) {
-        ("", Some(_)) => Version::V0_1,
+    // Cards name their version since 0.2.5. The object `authentication` was gone with 0.2; a list under that name
+    // and names in snake case come from servers that write the types of an SDK of 0.3.
+    let version = match (&*wire.protocol_version, &wire.authentication) {
+        ("", Some(LegacyAuthentication::Listed(_))) => Version::V0_3,
+        ("", Some(LegacyAuthentication::Named { .. } | LegacyAuthentication::Other(_))) => {
+            Version::V0_1
+        }
+        ("", None) if wire.capabilities.snake_case.is_some() => Version::V0_3,
         ("", None) => Version::V0_2,
         (text, _) => text.parse().unwrap_or(Version::V0_3),
     };
+    let is_card =
+        wire.url.is_some() || !wire.protocol_version.is_empty() || !card.skills.is_empty();
+    let transport = wire.preferred_transport;
     card.supported_interfaces = legacy_interfaces(
         version,
-        wire.url,
-        wire.preferred_transport,
+        wire.url.unwrap_or_default(),
+        transport.clone(),
         others.map(|InterfaceMembers { url, transport }| (url, transport)),
     );
+    if card.supported_interfaces.is_empty() && is_card {
+        // Without a URL the agent is at the origin of its card, which its reader knows.
+        card.supported_interfaces.push(AgentInterface {
+            url: String::new(),
+            protocol_binding: transport.unwrap_or_else(|| JSON_RPC.to_owned()),
+            tenant: None,
+            protocol_version: version.to_string(),
+        });
+    }
+    if card.security_schemes.is_empty() {
+        for scheme in wire.authentication.into_iter().flat_map(LegacyAuthentication::schemes) {
+            require(card, &scheme);
+        }
+    }
     card.security_requirements.extend(wire.security.into_iter().map(requirement));
     for (skill, secured) in card.skills.iter_mut().zip(wire.skills) {
         skill.security_requirements.extend(secured.security.into_iter().map(requirement));
@@ -366,6 +393,50 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
         card.capabilities.extended_agent_card = Some(extended);
     }
     Ok(())
+}
+
+/// `authentication` of cards without a version: the names of schemes in 0.1, a list of schemes elsewhere.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum LegacyAuthentication {
+    Named { schemes: Vec<String> },
+    Listed(Vec<ListedScheme>),
+    Other(de::IgnoredAny),
+}
+
+#[derive(Deserialize)]
+struct ListedScheme {
+    #[serde(default, deserialize_with = "null_as_default")]
+    scheme: String,
+}
+
+impl LegacyAuthentication {
+    fn schemes(self) -> Vec<String> {
+        match self {
+            Self::Named { schemes } => schemes,
+            Self::Listed(schemes) => schemes.into_iter().map(|one| one.scheme).collect(),
+            Self::Other(_) => Vec::new(),
+        }
+    }
+}
+
+/// Adds a scheme of HTTP as one more way to authenticate. Other schemes are left out: `authentication` does not say
+/// where in a request their credentials are.
+fn require(card: &mut AgentCard, scheme: &str) {
+    let name = scheme.to_ascii_lowercase();
+    if !matches!(name.as_str(), "bearer" | "basic") || card.security_schemes.contains_key(&name) {
+        return;
+    }
+    let http = HttpScheme { scheme: name.clone(), ..HttpScheme::default() };
+    card.security_schemes.insert(name.clone(), SecurityScheme::Http(http));
+    let mut requirement = SecurityRequirement::default();
+    requirement.schemes.insert(name, ScopeList::default());
+    card.security_requirements.push(requirement);
+}
+
+/// A member that is there: `null` is an empty text.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    null_as_default(deserializer).map(Some)
 }
 
 /// The interfaces of a card before 1.0: the main one and the additional ones.

@@ -266,9 +266,34 @@ fn older_and_stranger_cards_are_read_too() {
         "description":null,"authentication":{"schemes":["bearer"]}}"#;
     let read = card::read(v01.as_bytes()).unwrap();
     assert_eq!(read.supported_interfaces, [interface("http://a/", "JSONRPC", "0.1")]);
+    assert_eq!(read.security_requirements, [needs("bearer", &[])]);
     let unsaid = r#"{"name":"old","url":"http://a/","version":"1","capabilities":{},"skills":[]}"#;
     let read = card::read(unsaid.as_bytes()).unwrap();
     assert_eq!(read.supported_interfaces, [interface("http://a/", "JSONRPC", "0.2")]);
+
+    // A list of schemes or names in snake case: the types of an SDK of 0.3.
+    for said in [
+        r#""capabilities":{},"authentication":[{"scheme":"Bearer"},{"scheme":"magic"},{}]"#,
+        r#""capabilities":{"push_notifications":false},"skills":[]"#,
+    ] {
+        let snake = format!(r#"{{"name":"old","url":"http://a/","version":"1",{said}}}"#);
+        let read = card::read(snake.as_bytes()).unwrap();
+        assert_eq!(read.supported_interfaces, [interface("http://a/", "JSONRPC", "0.3")]);
+        let listed = said.contains("Bearer");
+        let schemes: Vec<_> = read.security_schemes.keys().collect();
+        assert_eq!(schemes, if listed { vec!["bearer"] } else { vec![] }, "{said}");
+        let needed = if listed { vec![needs("bearer", &[])] } else { vec![] };
+        assert_eq!(read.security_requirements, needed);
+    }
+    // Without a URL the binding and the version are kept: the agent is at the origin of its card.
+    for said in
+        [r#""url":"""#, r#""url":null"#, r#""protocolVersion":"0.2.6""#, r#""skills":[{"id":"a"}]"#]
+    {
+        let read = card::read(format!(r#"{{"name":"old",{said}}}"#).as_bytes()).unwrap();
+        assert_eq!(read.supported_interfaces, [interface("", "JSONRPC", "0.2")], "{said}");
+    }
+    let other = card::read(br#"{"name":"package","version":"1.0.0"}"#).unwrap();
+    assert!(other.supported_interfaces.is_empty());
 
     let v02 = r#"{"name":"old","url":"http://a/","protocolVersion":"0.2.9","version":"1",
         "capabilities":{"stateTransitionHistory":true,"push_notifications":true},"skills":[],

@@ -80,11 +80,9 @@ fn every_error_says_the_same_on_json_rpc_and_on_rest() {
         let rest = value(Dialect::V1.encode_status(&error));
         assert_eq!(rest["error"]["code"], codes.http);
         assert_eq!(rest["error"]["status"], codes.grpc.name());
-        for (message, details) in [
-            (&rpc["error"]["message"], &rpc["error"]["data"]),
-            (&rest["error"]["message"], &rest["error"]["details"]),
-        ] {
-            assert_eq!(message, "a sentence");
+        assert_eq!(rpc["error"]["message"], format!("{}: a sentence", kind.title()));
+        assert_eq!(rest["error"]["message"], "a sentence");
+        for details in [&rpc["error"]["data"], &rest["error"]["details"]] {
             assert_eq!(details[0]["@type"], "type.googleapis.com/google.rpc.ErrorInfo");
             assert_eq!(details[0]["reason"], codes.reason);
             assert_eq!(details[0]["domain"], "a2a-protocol.org");

@@ -86,7 +86,13 @@ impl Agent for Script {
                 let state = trace.and_then(|trace| trace.state.as_deref()).unwrap_or_default();
                 turn.complete_with(artifact("echo", format!("{parent} {state}").trim())).await?;
             }
-            "fail" => return Err(AgentError::failed("it broke")),
+            "fail" => return Err(AgentError::Failed("it broke".to_owned())),
+            "raise" => return Err(AgentError::failed(format!("RuntimeError: {rest}"))),
+            "absent" => return Err(AgentError::Unavailable("it is not there".to_owned())),
+            "lost" => {
+                turn.append(artifact("echo", rest), false).await?;
+                return Err(AgentError::Unavailable("it went away".to_owned()));
+            }
             "panic" => panic!("secret internals"),
             "reject" => turn.reject("not this").await?,
             "reply" => turn.reply(vec![Part::text(rest)]).await?,

@@ -39,7 +39,7 @@ async fn a_version_that_is_switched_off_is_refused_on_json_rpc() {
         let answer = hub.call(call).await;
         assert_eq!(answer.error(), (-32009, "VERSION_NOT_SUPPORTED".into()));
         let error = &answer.json()["error"];
-        let sentence = "A2A 0.3 is switched off here; call SendMessage with A2A-Version: 1.0";
+        let sentence = "Version not supported: A2A 0.3 is switched off here; call SendMessage with A2A-Version: 1.0";
         assert_eq!(error["message"], sentence);
         let said = metadata(error);
         assert_eq!(

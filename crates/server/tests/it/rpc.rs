@@ -300,3 +300,52 @@ async fn conditions_1_0_has_numbers_for_keep_apart_from_those_of_0_3() {
     let call = Call::old_rpc("message/send", &old_message("hello")).at("/agents/strict/rpc");
     assert_eq!(hub.call(call).await.error(), (-32600, "EXTENSION_SUPPORT_REQUIRED".into()));
 }
+
+/// Every dialect, over JSON-RPC: the name of JSON-RPC or of A2A first, then the sentence.
+#[tokio::test]
+async fn messages_begin_with_the_name_of_the_error() {
+    let hub = Hub::start().await;
+    let mut client = hub.client().await;
+    let done = client.call(Call::old_rpc("message/send", &old_message("hello"))).await.result();
+    for (body, start) in [
+        ("{", "Parse error: "),
+        ("[]", "Invalid request: "),
+        (r#"{"jsonrpc":"1.0","id":1,"method":"GetTask"}"#, "Invalid request: "),
+    ] {
+        let answer = client.call(raw(body)).await;
+        let said = answer.json()["error"]["message"].clone();
+        assert!(said.as_str().unwrap().starts_with(start), "{body}: {said}");
+    }
+    let (gone, ended) = (json!({ "id": "x" }), json!({ "id": done["id"] }));
+    let cases = [
+        ([Some("Foo"), Some("foo/bar"), Some("foo/bar")], json!({}), "Method not found: "),
+        ([Some("GetTask"), Some("tasks/get"), Some("tasks/get")], json!({}), "Invalid params: "),
+        ([Some("GetTask"), Some("tasks/get"), Some("tasks/get")], gone, "Task not found"),
+        (
+            [Some("CancelTask"), Some("tasks/cancel"), Some("tasks/cancel")],
+            ended,
+            "Task not cancelable: ",
+        ),
+        (
+            [Some("CreateTaskPushNotificationConfig"), None, Some("tasks/pushNotification/set")],
+            json!({ "id": "x", "taskId": "x", "url": "https://example.com/",
+                "pushNotificationConfig": { "url": "https://example.com/" } }),
+            "Push notification not supported: ",
+        ),
+    ];
+    for ([new, old, oldest], params, start) in cases {
+        let calls = [
+            new.map(|method| Call::rpc(method, &params)),
+            old.map(|method| Call::old_rpc(method, &params)),
+            oldest.map(|method| Call::old_rpc(method, &params).at("/rpc")),
+        ];
+        for call in calls.into_iter().flatten() {
+            let answer = client.call(call).await;
+            let said = answer.json()["error"]["message"].clone();
+            assert!(said.as_str().unwrap().starts_with(start), "{start} {params}: {said}");
+        }
+    }
+    // Two dialects of one error differ in the number only.
+    let answer = client.call(Call::rpc("GetTask", &json!({ "id": "x" }))).await;
+    assert_eq!(answer.json()["error"]["message"], "Task not found");
+}

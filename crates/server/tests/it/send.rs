@@ -1,10 +1,15 @@
 //! Sending, getting and cancelling, over JSON-RPC and over REST.
 
+use std::{
+    io::{self, Write},
+    sync::{Arc, Mutex},
+};
+
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::{
-    client::{Answer, Call, message},
+    client::{Answer, Call, message, old_message},
     hub::Hub,
 };
 
@@ -470,6 +475,84 @@ async fn a_message_is_checked_before_anything_happens() {
 }
 
 // proves: ERR-006, ERR-026
+/// An agent behind which nobody answers.
+#[tokio::test]
+async fn an_agent_that_cannot_be_reached_is_reported_and_leaves_its_failed_task() {
+    let hub = Hub::start().await;
+    let failed = async |answer: &Answer| {
+        let details = answer.json()["error"]["data"].clone();
+        let details =
+            if details.is_null() { answer.json()["error"]["details"].clone() } else { details };
+        let id = details[0]["metadata"]["taskId"].as_str().unwrap().to_owned();
+        let task = hub.call(Call::rpc("GetTask", &json!({ "id": id }))).await.result();
+        assert_eq!(task["status"]["state"], "TASK_STATE_FAILED");
+        assert_eq!(task["status"]["message"]["metadata"]["reason"], "AGENT_UNAVAILABLE");
+        id
+    };
+    let answer = hub.call(Binding::JsonRpc.send(&message("absent"))).await;
+    assert_eq!(answer.error(), (-31010, "AGENT_UNAVAILABLE".into()));
+    assert_eq!(answer.json()["error"]["message"], "Agent unavailable: it is not there");
+    failed(&answer).await;
+    let answer = hub.call(Binding::Rest.send(&message("absent"))).await;
+    assert_eq!((answer.status(), answer.reason()), (503, "AGENT_UNAVAILABLE".into()));
+    failed(&answer).await;
+    let answer = hub.call(Call::old_rpc("message/send", &old_message("absent"))).await;
+    assert_eq!(answer.error(), (-32007, "AGENT_UNAVAILABLE".into()));
+    let id = failed(&answer).await;
+    let old = hub.call(Call::old_rpc("tasks/get", &json!({ "id": id }))).await.result();
+    assert_eq!(old["status"]["state"], "failed");
+
+    // A stream shows the failed status.
+    let stream = hub.call(Call::old_rpc("message/stream", &old_message("absent"))).await;
+    assert!(stream.text().contains("it is not there"), "{}", stream.text());
+    assert!(stream.text().contains(r#""state":"failed""#) && !stream.text().contains("-32007"));
+
+    // What an agent has written before it went away stays visible.
+    let lost = hub.call(Binding::JsonRpc.send(&message("lost half"))).await.result();
+    assert_eq!(lost["task"]["status"]["message"]["metadata"]["reason"], "AGENT_UNAVAILABLE");
+    assert_eq!(lost["task"]["artifacts"][0]["parts"][0]["text"], "half");
+
+    // A caller that does not wait gets the task.
+    let mut at_once = message("absent");
+    at_once["configuration"] = json!({ "returnImmediately": true });
+    assert!(hub.call(Binding::JsonRpc.send(&at_once)).await.result()["task"].is_object());
+}
+
+/// The text of an error stays in the log, at level warning; a text for callers is not touched.
+#[tokio::test]
+async fn callers_see_the_kind_of_an_error_of_an_embedded_agent() {
+    // The server runs on the thread of its test.
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let lines = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::WARN);
+    let written = Arc::clone(&log);
+    let lines = lines.with_writer(move || Lines(Arc::clone(&written))).finish();
+    let _logging = tracing::subscriber::set_default(lines);
+    let hub = Hub::start().await;
+    for (text, shown) in [("raise secret", "Agent execution failed"), ("fail", "it broke")] {
+        let task = hub.call(Binding::JsonRpc.send(&message(text))).await.result()["task"].clone();
+        assert_eq!(task["status"]["state"], "TASK_STATE_FAILED");
+        assert_eq!(task["status"]["message"]["parts"][0]["text"], shown, "{task}");
+        assert_eq!(task["status"]["message"]["metadata"]["reason"], "AGENT_FAILED");
+        assert!(!task["status"].to_string().contains("secret"), "{task}");
+    }
+    let log = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+    let line = log.lines().find(|line| line.contains("the agent failed")).expect("a line");
+    assert!(line.contains(" WARN ") && line.contains("RuntimeError: secret"), "{log}");
+}
+
+/// A log in memory.
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[tokio::test]
 async fn an_agent_that_breaks_the_protocol_is_reported() {
     let hub = Hub::start().await;

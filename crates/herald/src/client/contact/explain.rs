@@ -27,7 +27,7 @@ impl Contact {
     /// An error for a document that is not a card.
     pub(super) fn no_card_in(&self, discovered: &Discovered) -> Option<CliError> {
         let (card, document) = (discovered.card(), discovered.document());
-        if document.is_empty() || !card.supported_interfaces.is_empty() {
+        if document.is_empty() || card.supported_interfaces.iter().any(|one| !one.url.is_empty()) {
             return None;
         }
         if !card.name.is_empty() && catalog::entries(document).is_empty() {

@@ -177,6 +177,7 @@ fn fault(status: &Status) -> Fault {
         code: i64::from(status.code() as i32),
         reason: info.map(|info| info.reason).unwrap_or_default(),
         message: status.message().to_owned(),
+        task: None,
     }
 }
 

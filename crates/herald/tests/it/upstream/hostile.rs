@@ -14,7 +14,7 @@ use super::{
 use crate::{
     support::{Herald, Options, SOON, eventually},
     tasks::{self, ended, failure},
-    wire::{Wire, state},
+    wire::{Frame, Wire, state},
 };
 
 /// The protocol violation of an agent, by the text of the message.
@@ -114,6 +114,20 @@ async fn an_unreachable_upstream_fails_its_task_with_a_reason() {
     let gone = super::port();
     let url = format!("http://127.0.0.1:{gone}");
     let herald = Herald::start(Options::config(passing("absent", &url, "retries = 0"))).await;
+    for (wire, code, status) in
+        [(Wire::Rpc, -31010, 200), (Wire::OldRpc, -32007, 200), (Wire::Rest, 503, 503)]
+    {
+        let sent = wire.sent(&herald.call(&wire.send("", &draft("hello"), false)).await);
+        let fault = sent.expect_err("nobody is there");
+        assert_eq!((fault.code, fault.status, &*fault.reason), (code, status, "AGENT_UNAVAILABLE"));
+        assert!(fault.message.ends_with("agent absent cannot be reached"), "{fault:?}");
+        let left = tasks::task(&herald, &fault.task.expect("its task is named")).await;
+        assert_eq!(failure(&left), ("agent absent cannot be reached", "AGENT_UNAVAILABLE"));
+    }
+    let call = Wire::Rest.stream("", &draft("hello"));
+    let mut stream = herald.client().await.open(&call).await.unwrap();
+    let frames = Wire::Rest.rest_of(&mut stream).await.unwrap();
+    assert_eq!(frames.last().and_then(Frame::state).as_deref(), Some("failed"), "{frames:?}");
     let failed = told(&herald, "", &draft("hello")).await;
     assert_eq!(failure(&failed), ("agent absent cannot be reached", "AGENT_UNAVAILABLE"));
     assert!(!failed.to_string().contains(&gone), "where it is, is nobody's business: {failed}");
@@ -276,7 +290,7 @@ async fn missed_events_are_read_from_the_task_and_none_is_repeated() {
     let call = Wire::Rest.stream("", &draft("hello"));
     let mut events = herald.client().await.open(&call).await.unwrap();
     let frames = Wire::Rest.rest_of(&mut events).await.unwrap();
-    let pieces: Vec<_> = frames.iter().filter_map(crate::wire::Frame::text).collect();
+    let pieces: Vec<_> = frames.iter().filter_map(Frame::text).collect();
     assert_eq!(pieces, ["a", "b", "c", "d"]);
     assert_eq!(made(&tasks::task(&herald, &frames[0].task).await), ["a", "b", "c", "d"]);
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::{
     support::{Herald, uuid},
+    tasks::settled,
     wire::{Draft, Wire, id},
 };
 
@@ -21,7 +22,8 @@ pub(crate) fn draft(text: &str) -> Draft {
 }
 
 pub(crate) async fn told(herald: &Herald, agent: &str, draft: &Draft) -> Value {
-    Wire::Rest.sent(&herald.call(&Wire::Rest.send(agent, draft, false)).await).unwrap()
+    let sent = Wire::Rest.sent(&herald.call(&Wire::Rest.send(agent, draft, false)).await);
+    settled(herald, sent).await
 }
 
 pub(crate) async fn begun(herald: &Herald, agent: &str, draft: &Draft) -> String {
