@@ -1,5 +1,6 @@
 //! Turns: claims, supervised runs of agents, and recovery after a crash.
 
+pub(crate) mod admission;
 pub mod caught;
 pub(crate) mod claim;
 pub(crate) mod conversation_lock;
