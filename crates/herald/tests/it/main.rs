@@ -33,6 +33,7 @@ mod worker_process;
 
 mod a2a_server;
 mod adapter;
+mod admission;
 mod agent_card;
 mod agents;
 mod cli;
@@ -73,6 +74,7 @@ mod resume;
 mod roles;
 mod scenario;
 mod seeds;
+mod server_card;
 mod stdio;
 mod tls;
 mod traces;
