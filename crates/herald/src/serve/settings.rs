@@ -44,7 +44,7 @@ use crate::{
 
 use auth::NOBODY_CAN_CALL;
 pub(crate) use auth::{AuthSettings, check_names, no_credentials};
-use card::CardKeys;
+use card::CardFields;
 pub(crate) use discovery::{Provenance, skipped};
 pub(crate) use packages::packages;
 pub(crate) use push::{webhook_config, with_stored_keys};
@@ -158,7 +158,7 @@ impl ServerSettings {
         let mut agent_card_interfaces = BTreeMap::new();
         let (mut agents, mut own_card_keys) = (Vec::new(), Vec::new());
         for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
-            own_card_keys.push(CardKeys::of_agent(&section.common).names());
+            own_card_keys.push(CardFields::of_agent(&section.common).names());
             // The public conformance kit checks the bindings of the card, so the card lists all.
             if chosen.is_none() && section.kind.kind() == AgentKind::Conformance {
                 let name = AgentName::new(section.common.name.as_str());

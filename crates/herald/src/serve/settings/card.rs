@@ -53,7 +53,7 @@ pub(super) fn signing_keys(
 
 /// Card fields of an agent, of the server or of a card file, as they were written.
 #[derive(Debug, Default)]
-pub(super) struct CardKeys {
+pub(super) struct CardFields {
     pub(super) title: Option<String>,
     pub(super) description: Option<String>,
     pub(super) version: Option<String>,
@@ -65,7 +65,7 @@ pub(super) struct CardKeys {
     pub(super) provider: Option<ProviderSection>,
 }
 
-impl CardKeys {
+impl CardFields {
     /// The fields of an agent.
     pub(super) fn of_agent(common: &CommonSection) -> Self {
         Self {
@@ -141,7 +141,7 @@ pub(super) fn describe(
     common: &mut CommonSection,
     kind: AgentKind,
 ) -> Result<(), KeyError> {
-    CardKeys::of_agent(common).describe(profile, kind)?;
+    CardFields::of_agent(common).describe(profile, kind)?;
     profile.extended_card = common.extended_card.take().map(extended).transpose()?;
     Ok(())
 }

@@ -21,7 +21,7 @@ use crate::serve::config::{ConfigError, ConfigText, KeyError, ProviderSection, S
 
 use super::{
     AgentSettings,
-    card::{CardKeys, check_address, check_mode},
+    card::{CardFields, check_address, check_mode},
 };
 
 /// The most bytes of a card file.
@@ -93,7 +93,7 @@ impl CardFile {
             }
         }
         let provider = card.provider.clone();
-        let keys = CardKeys {
+        let keys = CardFields {
             title: Some(card.name.clone()),
             description: Some(card.description.clone()),
             version: Some(card.version.clone()),

@@ -13,7 +13,7 @@ use crate::{
 
 use super::{
     AgentSettings,
-    card::{CardKeys, address, provider, text},
+    card::{CardFields, address, provider, text},
     card_file::CardFile,
 };
 
@@ -61,9 +61,9 @@ impl ServerCard<'_> {
     }
 
     /// The keys of `[card]` that are those of an agent too.
-    fn keys(&mut self) -> CardKeys {
+    fn keys(&mut self) -> CardFields {
         let section = &mut self.section;
-        CardKeys {
+        CardFields {
             title: section.title.take(),
             description: section.description.take(),
             version: section.version.take(),
@@ -77,7 +77,7 @@ impl ServerCard<'_> {
     }
 
     /// An error if the card is described by a file and in another way too.
-    fn check_file_alone(&self, keys: &CardKeys) -> anyhow::Result<()> {
+    fn check_file_alone(&self, keys: &CardFields) -> anyhow::Result<()> {
         if let Some(key) = keys.names().first() {
             let said =
                 format!("{key}: the file of `file` has the whole card; remove one of the two");
@@ -92,7 +92,7 @@ impl ServerCard<'_> {
     /// The fields that every card has unless its agent has its own.
     fn set_defaults(
         &self,
-        keys: &CardKeys,
+        keys: &CardFields,
         agents: &mut [AgentSettings],
         server: &mut Config,
     ) -> anyhow::Result<()> {
@@ -114,11 +114,11 @@ impl ServerCard<'_> {
     /// Copies the fields of the card at the root into the default agent.
     fn describe(
         &self,
-        keys: CardKeys,
+        keys: CardFields,
         agent: &mut AgentSettings,
         index: usize,
     ) -> anyhow::Result<()> {
-        let root = CardKeys {
+        let root = CardFields {
             version: None,
             icon_url: None,
             documentation_url: None,
