@@ -47,6 +47,7 @@ const ENGINE: &[&str] = &[
     "turns::history",
     "turns::ending",
     "turns::state",
+    "turns::admission",
     "turns::failure",
     "turns::caught",
     "turns::answer",

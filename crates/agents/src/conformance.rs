@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
-use herald_protocol::{Artifact, Content, Message, Part, Role};
+use herald_engine::{Admission, Agent, AgentError, Candidate, Profile, Recovery, Turn};
+use herald_protocol::{Artifact, Content, Message, Part, Role, Task};
 use serde_json::Value;
 
 use crate::echo::input_modes;
@@ -55,6 +55,9 @@ enum Behaviour {
 }
 
 use Behaviour as B;
+
+const REJECTED: &str = "Rejected on request";
+const SIGN_IN: &str = "Please sign in";
 
 /// The words. The longest match wins.
 const WORDS: &[(&str, Behaviour)] = &[
@@ -121,7 +124,7 @@ impl Agent for Conformance {
         match behaviour {
             B::CompleteTask => turn.complete("Hello from TCK").await?,
             B::InputRequired => turn.ask("Please go on").await?,
-            B::AuthRequired if is_first(turn) => turn.require_auth("Please sign in").await?,
+            B::AuthRequired if is_first(turn.task()) => turn.require_auth(SIGN_IN).await?,
             B::AuthRequired => turn.complete("Signed in").await?,
             B::ArtifactText => {
                 turn.complete_with(text("text", "Generated text content")).await?;
@@ -147,7 +150,8 @@ impl Agent for Conformance {
                 turn.append(text("stream", "chunk-1 "), false).await?;
                 turn.append(text("stream", "chunk-2"), true).await?;
             }
-            B::RejectTask => turn.reject("Rejected on request").await?,
+            // An admission has rejected it, except on a worker, which has none.
+            B::RejectTask => turn.reject(REJECTED).await?,
             B::TaskFailure => return Err(AgentError::Failed("Failed on request".to_owned())),
             B::Cancel => turn.cancelled().cancelled().await,
             B::LongRunning => {
@@ -170,6 +174,18 @@ impl Agent for Conformance {
         Ok(())
     }
 
+    fn admits(&self) -> bool {
+        true
+    }
+
+    async fn admit(&self, candidate: Candidate<'_>) -> Result<Admission, AgentError> {
+        Ok(match word(candidate.message) {
+            Some(B::RejectTask) => Admission::reject(REJECTED),
+            Some(B::AuthRequired) if is_first(candidate.task) => Admission::require_auth(SIGN_IN),
+            Some(_) | None => Admission::Accept,
+        })
+    }
+
     fn answers_directly(&self, message: &Message) -> bool {
         let word = word(message);
         matches!(word, Some(B::MessageResponse | B::BrokenAgent))
@@ -181,13 +197,13 @@ fn wanted(turn: &Turn) -> Option<Behaviour> {
     let first = turn.task().history.as_ref().and_then(|history| history.first());
     let remembered = || {
         let goes_on = |behaviour: &Behaviour| matches!(behaviour, B::MultiTurn | B::AuthRequired);
-        first.filter(|_| !is_first(turn)).and_then(|first| word(first)).filter(goes_on)
+        first.filter(|_| !is_first(turn.task())).and_then(|first| word(first)).filter(goes_on)
     };
     word(turn.message()).or_else(remembered)
 }
 
-fn is_first(turn: &Turn) -> bool {
-    let history = turn.task().history.as_deref().unwrap_or_default();
+fn is_first(task: &Task) -> bool {
+    let history = task.history.as_deref().unwrap_or_default();
     history.iter().filter(|message| message.role == Role::User).count() <= 1
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
+use herald_engine::{Admission, Agent, AgentError, Candidate, Profile, Recovery, Turn};
 use herald_protocol::AgentName;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -41,6 +41,8 @@ pub struct Handler {
     pub error_detail: ErrorDetail,
     /// Attempts at a turn in all, when the handler's process or the server dies during it.
     pub attempts: u32,
+    /// True if the first line of a turn decides whether the handler takes the message.
+    pub admission: bool,
     processes: Processes,
     current: Mutex<Option<Arc<HandlerConnection>>>,
     tasks: TaskTracker,
@@ -63,6 +65,7 @@ impl Handler {
             max_output: MAX_OUTPUT,
             error_detail: ErrorDetail::default(),
             attempts: 1,
+            admission: false,
             processes,
             current: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -187,5 +190,14 @@ impl Agent for Handler {
                 Err(ended) => return Err(self.report(turn, ended)),
             }
         }
+    }
+
+    fn admits(&self) -> bool {
+        self.admission
+    }
+
+    // The turn itself asks the handler, so that a decision needs no line of its own.
+    async fn admit(&self, _candidate: Candidate<'_>) -> Result<Admission, AgentError> {
+        Ok(Admission::Defer)
     }
 }

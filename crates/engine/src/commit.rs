@@ -125,7 +125,8 @@ fn plan(
             }
         }
     }
-    let pauses = write.commands.contains(&Command::Release) && record.is_due_for_snapshot();
+    let is_pause = |command: &Command| matches!(command, Command::Release | Command::Decline(..));
+    let pauses = write.commands.iter().any(is_pause) && record.is_due_for_snapshot();
     let whole = (record.is_closed() || pauses) && !record.hidden;
     let snapshot = whole.then(|| encoder.snapshot(&record));
     if let Some(snapshot) = &snapshot {

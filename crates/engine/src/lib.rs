@@ -44,7 +44,8 @@ pub use agents::{
     error::{AgentError, ErrorDetail},
     extended_card::CallerProfile,
     profile::{
-        self as agent, Agent, Audience, ExtendedCard, Profile, Recovery, Skill, Unavailable,
+        self as agent, Admission, Agent, Audience, Candidate, ExtendedCard, Profile, Recovery,
+        Skill, Unavailable,
     },
     registry::RegistryError,
 };

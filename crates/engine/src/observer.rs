@@ -47,6 +47,9 @@ pub(crate) fn written(
         Command::Receive { .. }
         | Command::Cancel { .. }
         | Command::Begin(_)
+        | Command::Admit(_)
+        | Command::Admitted
+        | Command::Decline(..)
         | Command::Retry { .. }
         | Command::Take(_)
         | Command::Report(..)

@@ -83,6 +83,13 @@ pub fn decide(
     let mut run = record.run.clone();
     let (mut unhide, mut limited) = (false, false);
     let stays = matches!(command, Command::Ask(..));
+    // The time limit of an admission may have accepted the message since.
+    let command = match command {
+        Command::Decline(state, message) if !record.is_in_admission() => {
+            Command::Report(state, message, None)
+        }
+        command => command,
+    };
     let event = match command {
         Command::Receive { message, accepted_output_modes, metadata, trace, question, dead } => {
             limited = true;
@@ -125,6 +132,42 @@ pub fn decide(
                 claim(&mut run, holder);
                 working(record, now)
             }
+        }
+        Command::Admit(holder) => {
+            let next = run.unread.first().copied().filter(|_| run.holder.is_none());
+            if let Some(next) = next.filter(|_| !record.hidden) {
+                // The attempts at an admission are counted, so that a message that ends the process each time does
+                // not do so for ever.
+                run.attempt = if next == run.turn { run.attempt + 1 } else { 1 };
+                run.turn = next;
+                run.returned = false;
+                run.kept = record.artifacts();
+                claim(&mut run, holder);
+            }
+            None
+        }
+        Command::Admitted => {
+            if record.is_in_admission() {
+                run.unread.remove(0);
+                run.attempt = 1;
+                working(record, now)
+            } else {
+                None
+            }
+        }
+        Command::Decline(state, message) => {
+            run.unread.remove(0);
+            let state = declined(&run, state)?;
+            if state.is_terminal() {
+                run = ended(run);
+            } else {
+                limited = true;
+                release(&mut run);
+            }
+            let message = message.map(|message| with_ids(message, &record.task));
+            let content = message.as_ref().map(|it| (&it.parts[..], it.metadata.as_ref()));
+            check_content(content.unwrap_or_default())?;
+            Some(Event::Status(status(state, message, now), None))
         }
         Command::Retry { me, from } => {
             if run.turn == 0 || run.holder != Some(from) {
@@ -191,7 +234,10 @@ pub fn decide(
             }
         }
         Command::Return => {
-            if run.holder.is_some() {
+            // The message of an admission is still unread.
+            if record.is_in_admission() {
+                release(&mut run);
+            } else if run.holder.is_some() {
                 run.unread.insert(0, run.turn);
                 run.attempt = run.attempt.saturating_sub(1);
                 run.returned = true;
@@ -285,6 +331,9 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
         ),
         Command::Cancel { .. } => Error::new(ErrorKind::TaskNotCancelable, "the task has ended"),
         Command::Begin(_)
+        | Command::Admit(_)
+        | Command::Admitted
+        | Command::Decline(..)
         | Command::Retry { .. }
         | Command::Take(_)
         | Command::Report(..)
@@ -329,6 +378,24 @@ fn reported(record: &Record, state: TaskState, stays: bool) -> Result<TaskState,
         | TaskState::InputRequired
         | TaskState::Rejected
         | TaskState::AuthRequired => Ok(state),
+    }
+}
+
+/// The state of the task after its agent declined a message. If another message is unread, its own admission
+/// follows, so the task does not wait for its caller.
+fn declined(run: &Run, state: TaskState) -> Result<TaskState, Error> {
+    match state {
+        TaskState::AuthRequired if !run.unread.is_empty() => Ok(TaskState::Submitted),
+        TaskState::Rejected | TaskState::AuthRequired => Ok(state),
+        TaskState::Unspecified
+        | TaskState::Submitted
+        | TaskState::Working
+        | TaskState::Completed
+        | TaskState::Failed
+        | TaskState::Canceled
+        | TaskState::InputRequired => {
+            Err(invalid("a message can be declined as rejected or as in need of credentials only"))
+        }
     }
 }
 

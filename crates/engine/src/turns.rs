@@ -1,5 +1,6 @@
 //! Turns: claims, supervised runs of agents, and recovery after a crash.
 
+pub(crate) mod admission;
 pub(crate) mod answer;
 pub mod caught;
 pub(crate) mod claim;

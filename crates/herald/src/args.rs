@@ -50,7 +50,9 @@ pub(crate) use message::{MessageArgs, PartArgs, PartSource, Send, WaitArgs};
 pub(crate) use operator::{
     AgentCommand, OwnerArgs, PlaceArgs, ServerArgs, StatusArgs, StoreCommand, TenantCommand,
 };
-pub(crate) use serve::{A2aServer, CommonServeArgs, ListFormat, LogFormat, LogLevel, Serve};
+pub(crate) use serve::{
+    A2aServer, CardArgs, CommonServeArgs, ListFormat, LogFormat, LogLevel, Serve,
+};
 pub(crate) use task::{
     PushCommand, PushCreate, PushList, PushNamed, TaskAnswer, TaskCancel, TaskCommand,
     TaskDownload, TaskFail, TaskGet, TaskList, TaskLogArgs, TaskRetry, TaskShow, TaskSubscribe,

@@ -112,23 +112,50 @@ pub struct AgentProvider {
 
 /// Optional capabilities of an agent. Absent means no.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", from = "CapabilityMembers")]
 pub struct AgentCapabilities {
     /// Streams.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub streaming: Option<bool>,
     /// Webhooks.
-    #[serde(default, alias = "push_notifications", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub push_notifications: Option<bool>,
     /// Protocol extensions.
-    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<AgentExtension>,
     /// A fuller card for authenticated callers.
-    #[serde(default, alias = "extended_agent_card", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub extended_agent_card: Option<bool>,
     /// True if the history of states can be read. Only cards before 1.0 have it.
     #[serde(skip)]
     pub state_transition_history: Option<bool>,
+}
+
+/// Capabilities as they are read. A card may have a member in both spellings, which serde refuses for an alias.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct CapabilityMembers {
+    streaming: Option<bool>,
+    push_notifications: Option<bool>,
+    #[serde(rename = "push_notifications")]
+    snake_push_notifications: Option<bool>,
+    #[serde(deserialize_with = "null_as_default")]
+    extensions: Vec<AgentExtension>,
+    extended_agent_card: Option<bool>,
+    #[serde(rename = "extended_agent_card")]
+    snake_extended_agent_card: Option<bool>,
+}
+
+impl From<CapabilityMembers> for AgentCapabilities {
+    fn from(read: CapabilityMembers) -> Self {
+        Self {
+            streaming: read.streaming,
+            push_notifications: read.push_notifications.or(read.snake_push_notifications),
+            extensions: read.extensions,
+            extended_agent_card: read.extended_agent_card.or(read.snake_extended_agent_card),
+            state_transition_history: None,
+        }
+    }
 }
 
 /// A protocol extension.
@@ -224,6 +251,16 @@ pub struct AgentCardSignature {
 pub fn hybrid(card: &AgentCard) -> Vec<u8> {
     if card.supported_interfaces.iter().any(AgentInterface::is_legacy) {
         json::write(&v03::CardForm::new(card, v03::CardMembers::Both))
+    } else {
+        json::write(card)
+    }
+}
+
+/// As [`hybrid`], with the members of the card of early servers beside them: `push_notifications`,
+/// `state_transition_history` and `authentication`.
+pub fn hybrid_with_snake_case(card: &AgentCard) -> Vec<u8> {
+    if card.supported_interfaces.iter().any(AgentInterface::is_legacy) {
+        json::write(&v03::CardForm::new(card, v03::CardMembers::Both).with_snake_case(card))
     } else {
         json::write(card)
     }

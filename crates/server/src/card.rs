@@ -50,7 +50,7 @@ pub(crate) fn build(
             .documentation_url
             .clone()
             .or_else(|| shared.config.documentation_url.clone()),
-        icon_url: profile.icon_url.clone(),
+        icon_url: profile.icon_url.clone().or_else(|| shared.config.icon_url.clone()),
         capabilities: AgentCapabilities {
             streaming: Some(profile.streaming),
             push_notifications: Some(shared.engine.has_push(profile)),
@@ -177,15 +177,21 @@ fn sign(shared: &Shared, card: &mut AgentCard) {
     }
 }
 
-/// Answers a request for a card: the 1.0 document for those who ask for it, one that every
-/// generation can read for everybody else.
+/// Answers a request for a card: the 1.0 document for those who ask for it, and for everybody else one that every
+/// generation can read, or at the root that of the owner.
 pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile) -> Response<Body> {
     let server = exchange.server_url();
     let mut card = build(exchange.shared, profile, exchange.agent.as_ref(), &server);
     sign(exchange.shared, &mut card);
     let pure = exchange.version().is_some_and(|text| text.trim().parse() == Ok(Version::V1_0));
-    let body =
-        if pure { herald_protocol::Dialect::V1.encode_card(&card) } else { card::hybrid(&card) };
+    let config = &exchange.shared.config;
+    let written = config.root_card.as_deref().filter(|_| exchange.agent.is_none());
+    let body = match written {
+        _ if pure => herald_protocol::Dialect::V1.encode_card(&card),
+        Some(written) => written.as_bytes().to_vec(),
+        None if config.snake_case_members => card::hybrid_with_snake_case(&card),
+        None => card::hybrid(&card),
+    };
     let tag = format!("\"{}\"", &blake3::hash(&body).to_hex()[..32]);
     let mut response = if is_current(exchange.parts, &tag, &exchange.shared.started) {
         let mut response = Response::new(Body::empty());

@@ -47,8 +47,17 @@ pub struct Config {
     pub provider: Option<AgentProvider>,
     /// The documentation URL in the cards of the agents.
     pub documentation_url: Option<String>,
+    /// The address of a picture in the cards of the agents.
+    pub icon_url: Option<String>,
     /// The version of the agents in their cards.
     pub agent_version: String,
+    /// True if cards for all versions also have the members of early servers: `push_notifications`,
+    /// `state_transition_history` and `authentication`. Readers by the JSON rules of protobuf refuse a member in
+    /// two spellings.
+    pub snake_case_members: bool,
+    /// The card at the root as its owner wrote it, for readers that do not ask for version 1.0. It is served without
+    /// changes, so it is not signed.
+    pub root_card: Option<Arc<str>>,
     /// The interfaces that cards list, the preferred one first. The port serves every binding, listed or not.
     ///
     /// By default JSON-RPC and REST: some clients refuse a card with any URL that is not http or https,
@@ -250,6 +259,9 @@ impl Default for Config {
             mcp: McpConfig::default(),
             provider: None,
             documentation_url: None,
+            icon_url: None,
+            snake_case_members: false,
+            root_card: None,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             card_interfaces: vec![CardInterface::JsonRpc, CardInterface::Rest],
             agent_card_interfaces: BTreeMap::new(),

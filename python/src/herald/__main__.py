@@ -27,10 +27,7 @@ def main():
             traceback.print_exception(None, fault.__cause__, fault.__cause__.__traceback__)
         sys.exit(str(fault))
     if arguments.list:
-        listed = [
-            {"name": name, "description": (type(found[name]).__doc__ or "").strip()}
-            for name in sorted(found)
-        ]
+        listed = [_listed(name, found[name]) for name in sorted(found)]
         json.dump(listed, out)
         out.write("\n")
         return
@@ -38,6 +35,13 @@ def main():
         known = ", ".join(sorted(found)) or "none"
         sys.exit(f"there is no handler {arguments.name!r}; there are: {known}")
     asyncio.run(serve(found[arguments.name], out))
+
+
+def _listed(name, handler):
+    entry = {"name": name, "description": (type(handler).__doc__ or "").strip()}
+    if getattr(handler, "admission", False) is True:
+        entry["admission"] = True
+    return entry
 
 
 if __name__ == "__main__":

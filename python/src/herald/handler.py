@@ -6,6 +6,10 @@ from abc import ABC, abstractmethod
 class TaskHandler(ABC):
     """Works on tasks. The docstring of a subclass is the description on its card."""
 
+    # True if the first event of a turn decides whether the message is taken: `rejected` and
+    # `auth_required` decline it while the task is still submitted.
+    admission = False
+
     @property
     @abstractmethod
     def name(self):

@@ -29,6 +29,9 @@ pub(super) fn command(command: Command) -> Option<TurnCommand> {
         Command::Receive { .. }
         | Command::Cancel { .. }
         | Command::Begin(_)
+        | Command::Admit(_)
+        | Command::Admitted
+        | Command::Decline(..)
         | Command::Retry { .. }
         | Command::Take(_)
         | Command::Expire { .. }

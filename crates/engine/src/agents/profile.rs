@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use herald_protocol::{
-    AgentName, Message, Metadata, Task, TenantId,
+    AgentName, Message, Metadata, Part, Task, TenantId,
     card::{AgentInterface, AgentProvider},
 };
 
@@ -23,6 +23,18 @@ pub trait Agent: fmt::Debug + Send + Sync + 'static {
     /// the task ended or was claimed by another process.
     async fn run(&self, turn: &Turn) -> Result<(), AgentError>;
 
+    /// True if [`Agent::admit`] decides about each message. Others begin their turn with the write that accepts the
+    /// message.
+    fn admits(&self) -> bool {
+        false
+    }
+
+    /// Decides about a message before its turn begins, while the task is `submitted`. It must have no effects: after a
+    /// crash it is called again. The task fails if it does not return within [`Profile::admission_timeout`].
+    async fn admit(&self, _candidate: Candidate<'_>) -> Result<Admission, AgentError> {
+        Ok(Admission::Accept)
+    }
+
     /// Notifies the agent that a task ended without a running turn: the task was cancelled, with this
     /// metadata, or its caller did not answer. The call is dropped after the profile's `grace`.
     async fn task_ended(&self, _task: &Task, _metadata: Option<Metadata>) {}
@@ -30,6 +42,44 @@ pub trait Agent: fmt::Debug + Send + Sync + 'static {
     /// True if the agent answers this message directly, with one message and without a task.
     fn answers_directly(&self, _message: &Message) -> bool {
         false
+    }
+}
+
+/// A message whose turn has not begun.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    /// The task, with the message at the end of its history.
+    pub task: &'a Task,
+    /// The message.
+    pub message: &'a Message,
+    /// The metadata of the send request, which is separate from that of the message.
+    pub metadata: Option<&'a Metadata>,
+}
+
+/// The decision of an agent about a message before its turn begins.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Admission {
+    /// The turn begins.
+    Accept,
+    /// The task ends as `rejected`, with this message.
+    Reject(Vec<Part>),
+    /// The task waits as `auth-required`, with this message. The answer is the next message, with an admission of its
+    /// own.
+    RequireAuth(Vec<Part>),
+    /// The turn runs, and its first write decides: `rejected` and `auth-required` decline the message, everything else
+    /// accepts it. A turn that writes nothing within [`Profile::admission_timeout`] has accepted.
+    Defer,
+}
+
+impl Admission {
+    /// Rejects the task, for this reason.
+    pub fn reject(reason: impl Into<String>) -> Self {
+        Self::Reject(vec![Part::text(reason)])
+    }
+
+    /// Asks for credentials, and explains which.
+    pub fn require_auth(explanation: impl Into<String>) -> Self {
+        Self::RequireAuth(vec![Part::text(explanation)])
     }
 }
 
@@ -108,6 +158,8 @@ pub struct Profile {
     pub idle_timeout: Option<Duration>,
     /// The longest time that a task may wait for its caller; `None` is without limit.
     pub paused_timeout: Option<Duration>,
+    /// The longest time of [`Agent::admit`] for one message.
+    pub admission_timeout: Duration,
     /// The time that a stopped turn has to clean up before it is dropped.
     pub grace: Duration,
     /// The longest time that a message may wait for its turn to begin; `None` is without limit.
@@ -214,6 +266,7 @@ impl Profile {
             timeout: None,
             idle_timeout: None,
             paused_timeout: Some(Duration::from_secs(7 * 24 * 3600)),
+            admission_timeout: Duration::from_secs(10),
             grace: Duration::from_secs(5),
             queue_timeout: None,
             unavailable: Unavailable::Queue,

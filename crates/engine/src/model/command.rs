@@ -33,6 +33,15 @@ pub enum Command {
     /// Begin the turn of the oldest unread message. No effect if there is none or a turn is
     /// running.
     Begin(MemberId),
+    /// Hold the task for the admission of its oldest unread message: the agent decides before the turn begins.
+    /// The message stays unread, so that an admission that a crash interrupts is repeated. No effect if there is
+    /// no such message, if a turn is running, or if the task is hidden: a direct answer has no states.
+    Admit(MemberId),
+    /// Begin the turn of the message that the task is held for. No effect without an admission.
+    Admitted,
+    /// Decline the message that the task is held for, with the state `rejected` or `auth-required`, and release
+    /// the task. Without an admission it is a report of that state.
+    Decline(TaskState, Option<Arc<Message>>),
     /// Repeat the current turn after its holder died. No effect if another member holds the turn by
     /// now.
     Retry {

@@ -105,9 +105,14 @@ impl Record {
     }
 
     /// True if the claimed turn has asked its question or given its result, so that only the
-    /// release is missing. False for a hidden log, which has no states.
+    /// release is missing, or if it is in admission and has not begun. False for a hidden log, which has no states.
     pub fn has_settled(&self) -> bool {
         self.run.holder.is_some() && !self.hidden && self.state() != TaskState::Working
+    }
+
+    /// True if the task is held for the admission of its oldest unread message.
+    pub fn is_in_admission(&self) -> bool {
+        self.has_settled() && self.run.unread.first() == Some(&self.run.turn)
     }
 
     /// True if a message that arrives now can begin the next turn in the same write. `dead` is the

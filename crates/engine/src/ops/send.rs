@@ -29,7 +29,7 @@ use crate::{
     rules::{Command, Record, named_question},
     store::{Demands, Key, ListQuery, Original, Owner, Scope},
     trace,
-    turns::{claim::turn_size, failure, supervisor::Supervisor},
+    turns::{admission::claim_command, claim::turn_size, failure, supervisor::Supervisor},
     workers::{demands, pool::WorkerPlace},
 };
 
@@ -230,7 +230,7 @@ pub(crate) async fn accept(
     });
     if let Some(permit) = &permit {
         let holder = permit.worker().map_or(me, WorkerPlace::member);
-        commands.push(Command::Begin(holder));
+        commands.push(claim_command(&runtime, record.hidden, holder));
     }
     let keep_first = operation.is_streaming();
     // Moved into the write, because a second handle would force a copy of the task.

@@ -53,14 +53,14 @@ pub(crate) async fn claim(
         Some((worker, _)) => *worker,
         None => core.member().await.map_err(refuse)?,
     };
-    let command = recovery::command(&record, due.holder, &runtime.profile, me);
+    let command = recovery::command(&record, due.holder, runtime, me);
     let (task, agent) = (&cached.key.task, &runtime.profile.name);
     if let Command::Report(..) = &command {
         tracing::warn!(%task, %agent, "a turn was left unfinished by a stopped server and may not be repeated: its task fails");
     } else if due.holder.is_some() {
         tracing::info!(%task, %agent, "repeats a turn that a stopped server left unfinished");
     }
-    let runs = matches!(command, Command::Begin(_) | Command::Retry { .. });
+    let runs = matches!(command, Command::Begin(_) | Command::Admit(_) | Command::Retry { .. });
     let ends = matches!(command, Command::Report(..));
     let permit = if runs {
         permit.with_memory(core.turns.reserve(turn_size(record.bytes)).await)

@@ -9,12 +9,13 @@ use std::{
 use herald_protocol::{AgentName, Error};
 
 use crate::{
-    agents::profile::{Profile, Recovery},
+    agents::{profile::Recovery, runtime::AgentRuntime},
     core::Core,
     fault::refuse,
     rules::{Command, Record},
     store::{Due, DueQuery, MemberId},
     turns::{
+        admission::{self, claim_command},
         ending::end,
         failure::{self, AGENT_GONE, INTERRUPTED},
     },
@@ -38,14 +39,20 @@ pub enum QueuedTasks {
 pub(crate) fn command(
     record: &Record,
     holder: Option<MemberId>,
-    profile: &Profile,
+    runtime: &AgentRuntime,
     me: MemberId,
 ) -> Command {
-    let Some(from) = holder else { return Command::Begin(me) };
+    let Some(from) = holder else { return claim_command(runtime, record.hidden, me) };
+    if record.is_in_admission() && record.run.attempt >= admission::ATTEMPTS {
+        return failure::fail(
+            INTERRUPTED,
+            "the server stopped each time the agent decided about the message",
+        );
+    }
     if record.has_settled() {
         return Command::Release;
     }
-    match profile.recovery {
+    match runtime.profile.recovery {
         Recovery::Resume(attempts) | Recovery::Rerun(attempts) if record.run.attempt < attempts => {
             Command::Retry { me, from }
         }

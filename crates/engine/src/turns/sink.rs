@@ -1,6 +1,13 @@
 //! Sink of a turn that runs in this process: its writes, its pauses and the answers that it reads.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use herald_protocol::{Error, ErrorKind, Message, Seq};
@@ -15,6 +22,7 @@ use crate::{
     rules::{Command, Record},
     store::{Actor, Cause},
     turns::{
+        admission::deciding,
         state::TurnState,
         turn::{Sink, Stop},
     },
@@ -35,6 +43,8 @@ pub(crate) struct LocalSink {
     permit: Option<Arc<PausablePermit>>,
     /// The longest pause for one question.
     pause_timeout: Option<Duration>,
+    /// True until the first write, if that decides about the admission of the message.
+    decides: AtomicBool,
 }
 
 /// Ends the pause on drop, because the wait can also end by cancellation.
@@ -148,7 +158,35 @@ impl LocalSink {
         permit: Option<Arc<PausablePermit>>,
         pause_timeout: Option<Duration>,
     ) -> Self {
-        Self { core, cached, state, permit, pause_timeout }
+        let decides = AtomicBool::new(false);
+        Self { core, cached, state, permit, pause_timeout, decides }
+    }
+
+    /// The sink of a turn whose first write decides about the admission of its message.
+    pub(crate) fn deciding(mut self) -> Self {
+        *self.decides.get_mut() = true;
+        self
+    }
+
+    /// Accepts the message, if nothing was written yet.
+    pub(crate) async fn accept(&self) {
+        if self.decides.load(Ordering::Acquire) {
+            let admitted = vec![Command::Admitted];
+            let claim = self.state.claim;
+            let written = self.core.persist(&self.cached, claim, admitted, Actor::Agent.into());
+            if written.await.is_ok() {
+                self.decides.store(false, Ordering::Release);
+            }
+        }
+    }
+
+    /// Accepts the message after this time, if nothing was written until then.
+    pub(crate) async fn accept_after(&self, limit: Duration) -> Infallible {
+        if self.decides.load(Ordering::Acquire) {
+            tokio::time::sleep(limit).await;
+            self.accept().await;
+        }
+        std::future::pending().await
     }
 
     fn pause(&self) -> Paused<'_> {
@@ -161,14 +199,19 @@ impl LocalSink {
 
     /// Commits commands of the agent.
     async fn commit(&self, commands: Vec<Command>, cause: Cause) -> Result<Written, CommitError> {
-        let Some(commands) = self.state.admit(commands) else {
+        let Some(commands) = self.state.permitted(commands) else {
             let text = "an agent cannot give this command";
             return Err(Error::new(ErrorKind::InvalidAgentResponse, text).into());
         };
         let claim = self.state.claim;
+        let decides = self.decides.load(Ordering::Acquire);
+        let commands = if decides { deciding(commands) } else { commands };
         let written = self.core.persist(&self.cached, claim, commands, cause).await;
         self.state.touch();
         let written = written?;
+        if decides {
+            self.decides.store(false, Ordering::Release);
+        }
         self.state.wrote(&written.record);
         Ok(written)
     }

@@ -64,8 +64,8 @@ impl TurnState {
 
     /// The commands of an agent as the log takes them. A direct answer to a caller who asked for a task
     /// completes the task. `None` if one of them is not an agent's to give.
-    pub(crate) fn admit(&self, commands: Vec<Command>) -> Option<Vec<Command>> {
-        let admitted = commands.into_iter().map(|command| match command {
+    pub(crate) fn permitted(&self, commands: Vec<Command>) -> Option<Vec<Command>> {
+        let permitted = commands.into_iter().map(|command| match command {
             Command::Reply(message) if self.closes_task => {
                 Some(Command::Report(TaskState::Completed, Some(message), None))
             }
@@ -75,13 +75,16 @@ impl TurnState {
             Command::Receive { .. }
             | Command::Cancel { .. }
             | Command::Begin(_)
+            | Command::Admit(_)
+            | Command::Admitted
+            | Command::Decline(..)
             | Command::Retry { .. }
             | Command::Take(_)
             | Command::Expire { .. }
             | Command::Return
             | Command::Release => None,
         });
-        admitted.collect()
+        permitted.collect()
     }
 
     /// Notes a write of the agent and the question that it may have asked.

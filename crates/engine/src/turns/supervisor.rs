@@ -21,6 +21,7 @@ use crate::{
     rules::{Command, Received, Record},
     store::{Actor, Entry, Kind, TurnClaim},
     turns::{
+        admission::{self, AdmissionOutcome, claim_command},
         caught::{Panic, caught, text_of},
         conversation_lock::ConversationLock,
         failure::{self, AGENT_FAILED, IDLE, PROTOCOL_VIOLATION, TIMED_OUT},
@@ -98,6 +99,16 @@ impl Supervisor {
         let claim = claim_of(&record);
         let is_attached = permit.worker().is_some_and(|place| place.is_attached);
         cached.started(stopper.clone(), claim);
+        let (record, received, is_deferred) = if record.is_in_admission() {
+            let held = (&record, claim);
+            match admission::decide(core, cached, runtime, stopper, held, received).await {
+                AdmissionOutcome::Begun(record, received) => (record, Some(received), false),
+                AdmissionOutcome::Deferred(received) => (record, Some(received), true),
+                AdmissionOutcome::Declined => return None,
+            }
+        } else {
+            (record, received, false)
+        };
         let prepared = async {
             let earlier = history::earlier(core, &cached.key, runtime, &record, &stopper.token);
             let (earlier, memory) = earlier.await?;
@@ -130,6 +141,7 @@ impl Supervisor {
             permit.pausable(),
             runtime.profile.paused_timeout,
         );
+        let sink = if is_deferred { sink.deciding() } else { sink };
         let sink = Arc::new(sink);
         // A cancel that came before the stopper was registered has already closed the task.
         let written = now.as_ref().filter(|now| !now.is_closed()).map(NumberedWrite::of);
@@ -158,7 +170,10 @@ impl Supervisor {
         core.observe(&cached.key, TaskStep::TurnBegun(turn.message()));
         let last = async {
             let agent = proxy.as_deref().map_or(&*runtime.agent, |proxy| proxy as &dyn Agent);
-            let outcome = self.supervise((runtime, agent), &sink, spent, stopper, &turn).await;
+            let outcome = tokio::select! {
+                outcome = self.supervise((runtime, agent), &sink, spent, stopper, &turn) => outcome,
+                never = sink.accept_after(runtime.profile.admission_timeout) => match never {},
+            };
             let is_returned = proxy.as_ref().is_some_and(|proxy| proxy.is_returned());
             let outcome = if is_returned { Outcome::HandedBack } else { outcome };
             // The agent has returned: a cancel must not wait for it any more.
@@ -174,7 +189,13 @@ impl Supervisor {
             span.record("state", record.state().proto_name());
         }
         drop(span);
-        let last = last?;
+        let Some(last) = last else {
+            // If the turn declined its message, another one may wait.
+            if is_deferred {
+                runtime.wake();
+            }
+            return None;
+        };
         if last.run.holder.is_some() || last.run.unread.is_empty() || last.is_closed() {
             return None;
         }
@@ -191,7 +212,8 @@ impl Supervisor {
             runtime.wake();
             return None;
         };
-        let begin = Write { commands: vec![Command::Begin(me)], ..Write::default() };
+        let begin = claim_command(runtime, last.hidden, me);
+        let begin = Write { commands: vec![begin], ..Write::default() };
         match core.commit_detached(Arc::clone(cached), begin, None, |_| {}).await {
             Ok(written) if written.claimed => Some((written.record, None)),
             // The message is in the log, unclaimed: the dispatcher finds it there.
@@ -263,6 +285,8 @@ impl Supervisor {
     ) -> Option<Record> {
         let command = match outcome {
             Outcome::Returned(Ok(())) => {
+                // A turn without a write has accepted its message.
+                sink.accept().await;
                 let record = self.core.record_with_retries(cached).await.ok().flatten()?;
                 if record.is_closed() || record.run.epoch != sink.state.claim.epoch {
                     return None;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a failed test panics")]
 
+mod admission;
 mod answers;
 mod damage;
 mod feeds;

@@ -143,6 +143,55 @@ fn a_returned_turn_comes_first_and_its_attempt_does_not_count() {
 }
 
 #[test]
+fn a_submitted_task_goes_straight_to_working_rejected_or_auth_required() {
+    let admission = || [receive(None), Command::Admit(LIVING)];
+    let held = after(admission());
+    assert!(held.is_in_admission());
+    assert_eq!((held.state(), held.head, &held.run.unread), (TaskState::Submitted, 1, &vec![1]));
+    for (decision, state, holder) in [
+        (Command::Admitted, TaskState::Working, Some(LIVING)),
+        (Command::Decline(TaskState::Rejected, None), TaskState::Rejected, None),
+        (Command::Decline(TaskState::AuthRequired, None), TaskState::AuthRequired, None),
+    ] {
+        let record = after(admission().into_iter().chain([decision]));
+        assert_eq!((record.state(), record.head), (state, 2), "one event after the message");
+        assert_eq!((record.run.holder, record.run.turn), (holder, 1));
+        assert!(record.run.unread.is_empty() && !record.is_in_admission());
+    }
+    let now = Timestamp::from_millis(0);
+    for state in TaskState::ALL {
+        let declined = decide(&held, Command::Decline(state, None), &TaskLimits::default(), now);
+        let may = matches!(state, TaskState::Rejected | TaskState::AuthRequired);
+        assert_eq!(declined.is_ok(), may, "{state:?}");
+    }
+}
+
+#[test]
+fn an_admission_whose_holder_died_keeps_its_message() {
+    let held = [receive(None), Command::Admit(DEAD)];
+    for after_death in [vec![Command::Release], vec![receive(Some(DEAD))]] {
+        let record = after(held.iter().cloned().chain(after_death));
+        assert_eq!((record.run.holder, record.run.unread.first()), (None, Some(&1)), "{record:?}");
+    }
+    let again = [Command::Release, Command::Admit(LIVING)];
+    let again = after(held.iter().cloned().chain(again));
+    assert_eq!((again.run.attempt, again.run.turn), (2, 1), "the attempts are counted");
+    let begun = after(held.into_iter().chain([Command::Admitted, receive(None)]));
+    assert_eq!((begun.run.attempt, &begun.run.unread), (1, &vec![3]));
+}
+
+#[test]
+fn a_declined_message_leaves_the_task_to_the_next_one() {
+    let two = [receive(None), Command::Admit(LIVING), receive(None)];
+    let asked = Command::Decline(TaskState::AuthRequired, None);
+    let record = after(two.iter().cloned().chain([asked]));
+    assert_eq!((record.state(), record.run.holder), (TaskState::Submitted, None));
+    assert_eq!(record.run.unread, [2]);
+    let rejected = after(two.into_iter().chain([Command::Decline(TaskState::Rejected, None)]));
+    assert!(rejected.is_closed() && !rejected.run.is_active());
+}
+
+#[test]
 fn a_turn_that_nobody_holds_cannot_be_returned() {
     let waits = after([receive(None)]);
     let now = Timestamp::from_millis(0);
@@ -170,6 +219,10 @@ fn command() -> impl Strategy<Value = Command> {
         (0..3_u128).prop_map(|holder| Command::Begin(MemberId(holder))),
         ((0..3_u128), (0..3_u128))
             .prop_map(|(me, from)| Command::Retry { me: MemberId(me), from: MemberId(from) }),
+        (0..3_u128).prop_map(|holder| Command::Admit(MemberId(holder))),
+        any::<bool>().prop_map(|_| Command::Admitted),
+        proptest::sample::select(TaskState::ALL.to_vec())
+            .prop_map(|state| Command::Decline(state, None)),
         (0..8_u64).prop_map(Command::Take),
         (state, any::<bool>()).prop_map(|(state, stays)| {
             if stays { Command::Ask(state, None, None) } else { Command::Report(state, None, None) }
@@ -221,6 +274,9 @@ proptest! {
             {
                 assert_eq!(decision.run, before.run, "a turn was taken from a living member");
             }
+            if let Command::Admit(_) | Command::Return | Command::Release = &command {
+                assert!(before.run.unread.iter().all(|seq| decision.run.unread.contains(seq)));
+            }
             if let Command::Receive { dead, .. } = &command {
                 let (held, kept) = (before.run.holder, decision.run.holder);
                 let released = held.is_some() && kept.is_none();
@@ -239,7 +295,7 @@ proptest! {
             }
             // A returned turn waits beside as many messages as may wait.
             assert!(record.run.unread.len() <= limits.unread + 1);
-            if command == Command::Return && before.run.holder.is_some() {
+            if command == Command::Return && before.run.holder.is_some() && !before.is_in_admission() {
                 assert_eq!(record.run.unread.first(), Some(&before.run.turn));
                 assert_eq!(record.run.unread.len(), before.run.unread.len() + 1);
                 assert!(record.run.holder.is_none() && record.run.attempt < before.run.attempt.max(1));

@@ -4,8 +4,8 @@ use std::{fmt, future::Future, path::Path, pin::Pin, sync::Arc};
 
 use async_trait::async_trait;
 use herald_engine::{
-    Agent, AgentError, AgentRoute, Caller, Clock, Engine, Profile, Recovery, Reply, Settings,
-    Subscription, Turn,
+    Admission, Agent, AgentError, AgentRoute, Caller, Candidate, Clock, Engine, Profile, Recovery,
+    Reply, Settings, Subscription, Turn,
     store::{
         Store,
         sqlite::{Options, Sqlite},
@@ -18,19 +18,32 @@ use herald_protocol::{
 };
 
 type Work = Box<dyn for<'a> Fn(&'a Turn) -> Running<'a> + Send + Sync>;
+type Admit = Box<dyn for<'a> Fn(Candidate<'a>) -> Admitting<'a> + Send + Sync>;
+pub(crate) type Admitting<'a> =
+    Pin<Box<dyn Future<Output = Result<Admission, AgentError>> + Send + 'a>>;
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<(), AgentError>> + Send + 'a>>;
 
 /// An agent made of a closure.
 pub(crate) struct Script {
     work: Work,
     direct: bool,
+    admit: Option<Admit>,
 }
 
 impl Script {
     pub(crate) fn new(
         work: impl for<'a> Fn(&'a Turn) -> Running<'a> + Send + Sync + 'static,
     ) -> Self {
-        Self { work: Box::new(work), direct: false }
+        Self { work: Box::new(work), direct: false, admit: None }
+    }
+
+    /// Decides about each message before its turn.
+    pub(crate) fn admitting(
+        mut self,
+        admit: impl for<'a> Fn(Candidate<'a>) -> Admitting<'a> + Send + Sync + 'static,
+    ) -> Self {
+        self.admit = Some(Box::new(admit));
+        self
     }
 
     pub(crate) fn direct(mut self) -> Self {
@@ -49,6 +62,17 @@ impl fmt::Debug for Script {
 impl Agent for Script {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
         (self.work)(turn).await
+    }
+
+    fn admits(&self) -> bool {
+        self.admit.is_some()
+    }
+
+    async fn admit(&self, candidate: Candidate<'_>) -> Result<Admission, AgentError> {
+        match &self.admit {
+            Some(admit) => admit(candidate).await,
+            None => Ok(Admission::Accept),
+        }
     }
 
     fn answers_directly(&self, _message: &Message) -> bool {

@@ -155,6 +155,9 @@ pub(crate) struct Serve {
     #[arg(long, env = "HERALD_PUBLIC_URL", value_name = "URL")]
     pub(crate) public_url: Option<String>,
 
+    #[command(flatten)]
+    pub(crate) card: CardArgs,
+
     /// Log format [default: text]
     #[arg(long, env = "HERALD_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
@@ -166,6 +169,34 @@ pub(crate) struct Serve {
     /// True under the name `a2a-server`, which serves the network without credentials, with a warning.
     #[arg(skip)]
     pub(crate) is_a2a_server: bool,
+}
+
+/// The texts on the card at the root.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct CardArgs {
+    /// The name on the card at the root [default: the agent's]
+    #[arg(long, env = "HERALD_CARD_TITLE", value_name = "TEXT")]
+    pub(crate) card_title: Option<String>,
+
+    /// The description on the card at the root [default: the agent's]
+    #[arg(long, env = "HERALD_CARD_DESCRIPTION", value_name = "TEXT")]
+    pub(crate) card_description: Option<String>,
+
+    /// The agent's own version on the card at the root [default: that of Herald]
+    #[arg(long, env = "HERALD_CARD_VERSION", value_name = "VERSION")]
+    pub(crate) card_version: Option<String>,
+}
+
+impl CardArgs {
+    /// The flags that are set, with their values.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [
+            ("--card-title", &self.card_title),
+            ("--card-description", &self.card_description),
+            ("--card-version", &self.card_version),
+        ];
+        all.into_iter().filter_map(|(flag, text)| Some((flag, text.as_deref()?)))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -139,7 +139,7 @@ async fn turn(
         // A chat has several results, so each is one line of JSON.
         Output { stream: true, ..contact.out }.show(&result)?;
         if let SendResult::Task(task) = &result {
-            outcome(&task.status);
+            outcome(contact, task);
         }
         event(result)
     };

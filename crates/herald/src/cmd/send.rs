@@ -5,7 +5,7 @@ use std::{io::Read, path::Path};
 use herald_client::{Client, StreamEvent};
 use herald_protocol::{
     Content, Message, MessageId, Metadata, Part, Role, SendResult, Task, TaskId, TaskState,
-    TaskStatus, request::SendMessage,
+    request::SendMessage,
 };
 use uuid::Uuid;
 
@@ -99,7 +99,7 @@ pub(crate) fn message(parts: Vec<Part>, args: &MessageArgs) -> SendMessage {
 /// Prints a task in the verb's format, the command to continue with, and a warning unless it succeeded.
 pub(crate) fn report(contact: &Contact, task: &Task, shape: &impl Show) -> Result<(), CliError> {
     contact.out.show_with(shape, |page| page.field("Resume", resume(contact, task)))?;
-    outcome(&task.status);
+    outcome(contact, task);
     Ok(())
 }
 
@@ -117,7 +117,8 @@ pub(crate) fn resume(contact: &Contact, task: &Task) -> String {
 }
 
 /// Warns of a state that is not success, with its reason if there is one.
-pub(crate) fn outcome(status: &TaskStatus) {
+pub(crate) fn outcome(contact: &Contact, task: &Task) {
+    let status = &task.status;
     let state = status.state;
     match state {
         TaskState::Failed | TaskState::Rejected | TaskState::Canceled => {
@@ -128,7 +129,11 @@ pub(crate) fn outcome(status: &TaskStatus) {
         }
         TaskState::InputRequired => warn("the task waits for your answer (INPUT_REQUIRED)"),
         TaskState::AuthRequired => {
-            warn("the agent needs you to sign in before it continues (AUTH_REQUIRED)");
+            warn(&format!(
+                "the agent needs you to sign in before it continues (AUTH_REQUIRED); its message says where. \
+                 Then run: {}",
+                resume(contact, task)
+            ));
         }
         TaskState::Unspecified
         | TaskState::Submitted
@@ -213,7 +218,7 @@ pub(crate) fn finish(contact: &Contact, event: &StreamEvent) -> Result<(), CliEr
         }
     })?;
     if let Some(task) = &standing {
-        outcome(&task.status);
+        outcome(contact, task);
     }
     Ok(())
 }

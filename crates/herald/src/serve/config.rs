@@ -35,9 +35,9 @@ use schema::{alias, choice_schema, choices_schema};
 
 pub(crate) use agent::{
     A2aSection, AgentSection, AudienceSection, CodingSection, CommonSection, ConformanceSection,
-    ErrorDetailKey, ExecSection, ExtendedCardSection, InputKey, InterfaceSection, KindSection,
-    LlmSection, OtherwiseKey, ProgramSection, RecoveryKey, SkillSection, UnavailableKey,
-    UpstreamAuthSection, UpstreamTlsSection, WorkerSection,
+    ErrorDetailKey, ExecSection, ExtendedCardSection, HandlerSection, InputKey, InterfaceSection,
+    KindSection, LlmSection, OtherwiseKey, ProgramSection, ProviderSection, RecoveryKey,
+    SkillSection, UnavailableKey, UpstreamAuthSection, UpstreamTlsSection, WorkerSection,
 };
 pub(crate) use auth::{
     AuthSection, CertificateNameKey, ClientAuthKey, JwtSection, ScopeKey, TenantFromKey,
@@ -225,6 +225,29 @@ impl Default for McpSection {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CardSection {
+    /// The name on the card at the root, in place of the default agent's.
+    pub(crate) title: Option<String>,
+    /// The description on the card at the root, in place of the default agent's.
+    pub(crate) description: Option<String>,
+    /// The version on the cards of agents without a version of their own.
+    #[schemars(length(min = 1))]
+    pub(crate) version: Option<String>,
+    /// The skills on the card at the root, in place of the default agent's.
+    pub(crate) skills: Vec<SkillSection>,
+    /// Media types of input on the card at the root, in place of the default agent's.
+    pub(crate) input_modes: Vec<String>,
+    /// Media types of output on the card at the root, in place of the default agent's.
+    pub(crate) output_modes: Vec<String>,
+    /// The address of a picture, on the cards of agents without one of their own.
+    pub(crate) icon_url: Option<String>,
+    /// The address of documentation, on the cards of agents without one of their own.
+    pub(crate) documentation_url: Option<String>,
+    /// The organization on the cards of agents without one of their own.
+    pub(crate) provider: Option<ProviderSection>,
+    /// A file with the card at the root, in JSON, which is served as it is.
+    pub(crate) file: Option<PathBuf>,
+    /// True if cards also have the members of early servers, in snake_case.
+    pub(crate) legacy_snake_case: bool,
     /// The interfaces that cards list, the preferred one first.
     #[serde(deserialize_with = "interfaces")]
     #[schemars(schema_with = "choices_schema::<TransportArg>")]

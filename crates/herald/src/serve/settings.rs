@@ -2,6 +2,7 @@
 
 mod auth;
 mod card;
+mod card_file;
 mod codex;
 mod coding;
 mod discovery;
@@ -10,6 +11,7 @@ mod llm;
 mod packages;
 mod program;
 mod push;
+mod server_card;
 mod tls;
 mod trace;
 mod upstream;
@@ -42,9 +44,11 @@ use crate::{
 
 use auth::NOBODY_CAN_CALL;
 pub(crate) use auth::{AuthSettings, check_names, no_credentials};
+use card::CardFields;
 pub(crate) use discovery::{Provenance, skipped};
 pub(crate) use packages::packages;
 pub(crate) use push::{webhook_config, with_stored_keys};
+use server_card::ServerCard;
 pub(crate) use tls::TlsFiles;
 pub(crate) use trace::TraceSettings;
 pub(crate) use worker_agent::worker_agent;
@@ -118,7 +122,7 @@ impl ServerSettings {
     fn from_parts(
         args: &Serve,
         packaged: Vec<AgentSection>,
-        config: FileConfig,
+        mut config: FileConfig,
         source: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
         let address = address(args, &config)?;
@@ -148,11 +152,15 @@ impl ServerSettings {
         let default_agent = default_agent(&config.agents)?;
         let mut switched_off = switched_off(None, &config.dialects);
         let processes = Processes::new(store.records());
-        let chosen: Option<Vec<_>> =
-            config.card.interfaces.map(|chosen| chosen.into_iter().map(card_interface).collect());
+        let chosen: Option<Vec<_>> = config
+            .card
+            .interfaces
+            .take()
+            .map(|chosen| chosen.into_iter().map(card_interface).collect());
         let mut agent_card_interfaces = BTreeMap::new();
-        let mut agents = Vec::new();
+        let (mut agents, mut own_card_keys) = (Vec::new(), Vec::new());
         for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
+            own_card_keys.push(CardFields::of_agent(&section.common).names());
             // The public conformance kit checks the bindings of the card, so the card lists all.
             if chosen.is_none() && section.kind.kind() == AgentKind::Conformance {
                 let name = AgentName::new(section.common.name.as_str());
@@ -162,7 +170,6 @@ impl ServerSettings {
                 .extend(self::switched_off(Some(&section.common.name), &section.common.dialects));
             agents.push(agent(section, provenance, &processes)?);
         }
-        check_names(&config.auth, &config.source, &agents)?;
         // The agent of the command line comes first and is the default.
         let default_agent = default_agent
             .filter(|_| args.exec.is_none() && args.adapter.is_none())
@@ -195,6 +202,11 @@ impl ServerSettings {
             ..herald_server::Config::default()
         };
         server.card_interfaces = chosen.unwrap_or(server.card_interfaces);
+        let (flags, source_text) = (&args.card, &config.source);
+        let card =
+            ServerCard { flags, section: config.card, source: source_text, own: own_card_keys };
+        card.apply(&mut agents, &default_agent, &mut server)?;
+        check_names(&config.auth, &config.source, &agents)?;
         server.limits = limits::server_limits(&config.limits)?;
         server.timeouts.stop = span(config.server.drain).unwrap_or(server.timeouts.stop);
         let stdio = args.basics.stdio;
@@ -486,7 +498,7 @@ fn agent(
     let kind = section.kind.kind();
     let (profile, runner) =
         build(section, processes).map_err(|KeyError { key, message: said }| {
-            place.fault(key, format_args!("agent {name:?}: {said}"))
+            place.fault(&key, format_args!("agent {name:?}: {said}"))
         })?;
     Ok(AgentSettings { kind, provenance, profile, runner })
 }
@@ -507,7 +519,7 @@ fn build(section: AgentSection, processes: &Processes) -> Result<(Profile, Agent
             (Conformance::profile(name), Arc::new(Conformance { otherwise }))
         }
         KindSection::Exec(program, own) => program::exec(&section, program, own, processes)?,
-        KindSection::Handler(handler) => program::handler(&section, handler, processes)?,
+        KindSection::Handler(program, own) => program::handler(&section, program, own, processes)?,
         KindSection::A2a(a2a) => upstream::agent(&section, a2a)?,
         KindSection::Llm(llm) => llm::agent(&section, llm)?,
         KindSection::Coding(preset, program, own) => {
@@ -524,7 +536,7 @@ fn completed(mut profile: Profile, section: AgentSection) -> Result<Profile, Key
     if common.name != kind.name() {
         profile.title.clone_from(&common.name);
     }
-    card::describe(&mut profile, &mut common)?;
+    card::describe(&mut profile, &mut common, kind)?;
     profile.streaming = common.streaming.unwrap_or(profile.streaming);
     profile.push = common.push.unwrap_or(profile.push);
     profile.concurrency = common.concurrency.map_or(profile.concurrency, NonZeroUsize::get);

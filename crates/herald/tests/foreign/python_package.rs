@@ -86,6 +86,33 @@ async fn handlers_of_a_package_and_of_entry_points_are_agents() {
     }
 }
 
+/// A handler whose first event decides about the message.
+const DECIDING: &str = r#"
+from herald import TaskHandler, TaskState, TaskStatus, TaskStatusUpdateEvent
+
+class Picky(TaskHandler):
+    """Takes nothing."""
+
+    admission = True
+    name = "picky"
+
+    async def process_task(self, task_id, message, session_id=None):
+        yield TaskStatusUpdateEvent(task_id, TaskStatus(TaskState.rejected), True)
+"#;
+
+#[tokio::test]
+async fn a_python_handler_rejects_a_message_before_its_turn_begins() {
+    let (place, search) = package();
+    fs::write(place.path().join("town/picky.py"), DECIDING).unwrap();
+    let options = Options::default().arguments(["--handler-package", "town"]);
+    let herald = Herald::start(options.environment("PYTHONPATH", &search)).await;
+    let call = Wire::Rest.stream("/agents/picky", &Draft::new(uuid(), "hello"));
+    let mut stream = herald.client().await.open(&call).await.unwrap();
+    let frames = Wire::Rest.rest_of(&mut stream).await.unwrap();
+    let states: Vec<_> = frames.iter().filter_map(|frame| frame.state()).collect();
+    assert_eq!(states, ["submitted", "rejected"]);
+}
+
 #[tokio::test]
 async fn handlers_of_a_package_are_listed_and_a_missing_package_is_named() {
     let (place, search) = package();

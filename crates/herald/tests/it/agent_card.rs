@@ -11,8 +11,11 @@ const AGENT: &str = r#"
 [[agents]]
 name = "translator"
 kind = "echo"
+title = "Translator"
 description = "Translates texts"
 version = "2.1.0"
+input_modes = ["text/plain"]
+output_modes = ["text/plain", "text/html"]
 icon_url = "https://example.com/icon.png"
 documentation_url = "https://example.com/translator"
 provider = { organization = "Example", url = "https://example.com" }
@@ -33,6 +36,9 @@ description = "Checks the spelling"
 
 fn shows_it_all(card: &Value) {
     assert_eq!(card["version"], "2.1.0", "{card:#}");
+    assert_eq!(card["name"], "Translator");
+    assert_eq!(card["defaultInputModes"], json!(["text/plain"]));
+    assert_eq!(card["defaultOutputModes"], json!(["text/plain", "text/html"]));
     assert_eq!(card["description"], "Translates texts");
     assert_eq!(card["iconUrl"], "https://example.com/icon.png");
     assert_eq!(card["documentationUrl"], "https://example.com/translator");
@@ -79,6 +85,14 @@ async fn an_invalid_card_field_is_refused_with_its_line() {
     let skill = "{ id = \"a\", description = \"b\" }";
     for (key, words) in [
         ("version = \" \"".to_owned(), "version is empty"),
+        ("title = \"\"".to_owned(), "title is empty"),
+        ("title = 1".to_owned(), "title = \"Word Counter\""),
+        ("input_modes = [\"video/mp4\"]".to_owned(), "does not take \"video/mp4\""),
+        ("output_modes = [\"imagine/png\"]".to_owned(), "did you mean \"image/png\"?"),
+        (
+            "skills = [{ id = \"a\", name = \"\", description = \"b\" }]".to_owned(),
+            "write one such as name = \"Count words\"",
+        ),
         ("version = 2".to_owned(), "version = \"1.2.0\""),
         ("icon_url = \"icon.png\"".to_owned(), "icon_url: \"icon.png\" is not a URL"),
         ("documentation_url = \"ftp://x\"".to_owned(), "it must begin with https://"),

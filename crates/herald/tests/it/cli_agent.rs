@@ -308,6 +308,14 @@ async fn a_task_that_needs_a_login_continues_after_it() {
     let asked = cli(["send", "-a", &agent, "tck-auth-required"]).ok().await;
     assert_eq!(asked.field("State"), "AUTH_REQUIRED");
     assert!(asked.stdout.contains("Please sign in"), "{asked:?}");
+    let streamed = cli(["send", "-a", &agent, "tck-auth-required", "--stream"]).ok().await;
+    assert!(streamed.stdout.contains("Please sign in"), "{streamed:?}");
+    for asked in [&asked, &streamed] {
+        let next = asked.stdout.lines().find_map(|line| line.trim().strip_prefix("Resume: "));
+        let next = next.unwrap_or_else(|| panic!("no command in {asked:?}"));
+        assert!(next.starts_with("herald send ") && next.contains("--task-id"), "{asked:?}");
+        assert!(asked.stderr.contains(&format!("Then run: {next}")), "{asked:?}");
+    }
     let id = asked.field("Task ID");
     let resumed = ["send", "-a", &agent, "--task-id", id, "I did", "--bearer", "token"];
     let resumed = cli(resumed).ok().await;

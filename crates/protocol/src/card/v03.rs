@@ -59,6 +59,15 @@ pub(super) struct CardForm<'a> {
     supports_authenticated_extended_card: Option<bool>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     signatures: &'a [AgentCardSignature],
+    /// The schemes as early servers list them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    authentication: Vec<AuthenticationForm>,
+}
+
+/// A security scheme in the card of early servers.
+#[derive(Serialize, PartialEq)]
+struct AuthenticationForm {
+    scheme: String,
 }
 
 #[derive(Serialize)]
@@ -80,6 +89,10 @@ struct CapabilitiesForm<'a> {
     extensions: &'a [AgentExtension],
     #[serde(skip_serializing_if = "Option::is_none")]
     extended_agent_card: Option<bool>,
+    #[serde(rename = "push_notifications", skip_serializing_if = "Option::is_none")]
+    snake_push_notifications: Option<bool>,
+    #[serde(rename = "state_transition_history", skip_serializing_if = "Option::is_none")]
+    snake_state_transition_history: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -148,7 +161,30 @@ impl<'a> CardForm<'a> {
             supports_authenticated_extended_card: card.capabilities.extended_agent_card,
             // Signatures are left out, because they are over the members of 1.0.
             signatures: if both { &card.signatures } else { &[] },
+            authentication: Vec::new(),
         }
+    }
+
+    /// The card with the members that early servers spell in snake_case, and their list of schemes.
+    pub(super) fn with_snake_case(mut self, card: &AgentCard) -> Self {
+        let AgentCapabilities { push_notifications, state_transition_history, .. } =
+            card.capabilities;
+        self.capabilities.snake_push_notifications = push_notifications;
+        self.capabilities.snake_state_transition_history = state_transition_history;
+        for scheme in card.security_schemes.values() {
+            let scheme = match scheme {
+                SecurityScheme::ApiKey(_) => "apiKey".to_owned(),
+                SecurityScheme::Http(http) => http.scheme.to_ascii_lowercase(),
+                SecurityScheme::OAuth2(_) => "oauth2".to_owned(),
+                SecurityScheme::OpenIdConnect(_) => "openIdConnect".to_owned(),
+                SecurityScheme::MutualTls(_) => "mutualTLS".to_owned(),
+            };
+            let entry = AuthenticationForm { scheme };
+            if !self.authentication.contains(&entry) {
+                self.authentication.push(entry);
+            }
+        }
+        self
     }
 }
 
@@ -160,6 +196,8 @@ impl<'a> CapabilitiesForm<'a> {
             state_transition_history: capabilities.state_transition_history,
             extensions: &capabilities.extensions,
             extended_agent_card: capabilities.extended_agent_card.filter(|_| both),
+            snake_push_notifications: None,
+            snake_state_transition_history: None,
         }
     }
 }

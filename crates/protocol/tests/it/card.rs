@@ -212,6 +212,27 @@ fn the_card_for_all_holds_the_1_0_card_whole() {
 }
 
 #[test]
+fn the_members_of_early_servers_stand_beside_the_others_and_both_are_read() {
+    let mut full = full();
+    full.capabilities.state_transition_history = Some(true);
+    let (usual, more) = (value(card::hybrid(&full)), value(card::hybrid_with_snake_case(&full)));
+    let (usual, more) = (usual.as_object().unwrap(), more.as_object().unwrap());
+    for (name, member) in usual.iter().filter(|(name, _)| *name != "capabilities") {
+        assert_eq!(more[name], *member, "{name}");
+    }
+    let mut capabilities = usual["capabilities"].clone();
+    capabilities["push_notifications"] = capabilities["pushNotifications"].clone();
+    capabilities["state_transition_history"] = value("true");
+    assert_eq!(more["capabilities"], capabilities);
+    let schemes: Vec<_> =
+        more["authentication"].as_array().unwrap().iter().map(|one| &one["scheme"]).collect();
+    assert!(schemes.contains(&&value("\"bearer\"")), "{schemes:?}");
+    assert!(!usual.contains_key("authentication"));
+    full.capabilities.state_transition_history = None;
+    assert_eq!(card::read(&card::hybrid_with_snake_case(&full)).unwrap(), full);
+}
+
+#[test]
 fn without_a_0_3_address_the_card_for_all_is_the_1_0_card() {
     let mut card = full();
     card.supported_interfaces.retain(|interface| !interface.is_legacy());

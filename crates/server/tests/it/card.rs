@@ -1,13 +1,14 @@
 //! The card, the page and the probes.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use herald_engine::Scopes;
+use herald_engine::{Engine, Profile, Scopes, Skill, store::sqlite::Sqlite};
 use herald_protocol::{AgentName, TenantId, card::AgentProvider};
 use herald_server::{CardInterface, Config, Token};
 use serde_json::{Value, json};
 
 use crate::{
+    agents::Script,
     client::{Call, message, old_message},
     hub::Hub,
 };
@@ -57,6 +58,51 @@ fn interfaces(card: &Value) -> Vec<(String, String, String)> {
 
 fn owned((binding, version, url): (&str, &str, String)) -> (String, String, String) {
     (binding.to_owned(), version.to_owned(), url)
+}
+
+/// A Rust agent of its own, with a skill for each of its tools.
+#[tokio::test]
+async fn an_embedded_agent_has_the_card_of_its_profile() {
+    let tool = |id: &str, description: &str| Skill {
+        id: id.into(),
+        name: id.into(),
+        description: description.into(),
+        tags: vec!["tool".into()],
+        ..Skill::default()
+    };
+    let mut profile = Profile::new("researcher", "Research agent that summarizes topics");
+    profile.title = "Researcher".into();
+    profile.version = Some("0.21.0".into());
+    profile.icon_url = Some("https://example.com/icon.png".into());
+    profile.skills = vec![tool("summarize", "Summarize a text"), tool("search", "Search the web")];
+    let script = Script::new();
+    let store = Arc::new(Sqlite::memory().unwrap());
+    let engine = Engine::builder(store).agent(profile, script.clone()).build().unwrap();
+    let config = Config {
+        documentation_url: Some("https://example.com/docs".into()),
+        icon_url: Some("https://example.com/other.png".into()),
+        ..Config::default()
+    };
+    let hub = Hub::over(engine, script, |builder| builder.config(config)).await;
+    let card = hub.call(Call::get(CARD)).await.json();
+    let tools = json!([
+        { "id": "summarize", "name": "summarize", "description": "Summarize a text", "tags": ["tool"] },
+        { "id": "search", "name": "search", "description": "Search the web", "tags": ["tool"] },
+    ]);
+    for (member, expected) in [
+        ("protocolVersion", json!("0.3.0")),
+        ("name", json!("Researcher")),
+        ("description", json!("Research agent that summarizes topics")),
+        ("version", json!("0.21.0")),
+        ("iconUrl", json!("https://example.com/icon.png")),
+        ("documentationUrl", json!("https://example.com/docs")),
+        ("defaultInputModes", json!(["text/plain"])),
+        ("defaultOutputModes", json!(["text/plain"])),
+        ("skills", tools),
+    ] {
+        assert_eq!(card[member], expected, "{card:#}");
+    }
+    assert_eq!(card["capabilities"]["streaming"], true);
 }
 
 // proves: CARD-020

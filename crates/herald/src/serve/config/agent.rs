@@ -47,6 +47,8 @@ pub(crate) struct CommonSection {
     #[serde(deserialize_with = "agent_name")]
     #[schemars(regex(pattern = "^[a-z0-9-]{1,63}$"))]
     pub(crate) name: String,
+    /// The name on its card, for people.
+    pub(crate) title: Option<String>,
     /// The description on its card.
     pub(crate) description: Option<String>,
     /// Its own version, on its card.
@@ -55,6 +57,12 @@ pub(crate) struct CommonSection {
     /// The skills on its card, instead of the kind's own.
     #[serde(default)]
     pub(crate) skills: Vec<SkillSection>,
+    /// Media types of input on its card, instead of the kind's own.
+    #[serde(default)]
+    pub(crate) input_modes: Vec<String>,
+    /// Media types of output on its card, instead of the kind's own.
+    #[serde(default)]
+    pub(crate) output_modes: Vec<String>,
     /// Its extended card, for authenticated callers.
     pub(crate) extended_card: Option<ExtendedCardSection>,
     /// The address of a picture, on its card.
@@ -94,7 +102,7 @@ pub(crate) struct CommonSection {
 #[derive(Debug)]
 pub(crate) enum KindSection {
     Exec(ProgramSection, ExecSection),
-    Handler(ProgramSection),
+    Handler(ProgramSection, HandlerSection),
     A2a(Box<A2aSection>),
     Llm(Box<LlmSection>),
     Worker(WorkerSection),
@@ -103,7 +111,7 @@ pub(crate) enum KindSection {
     Coding(Preset, ProgramSection, CodingSection),
 }
 
-/// The program of an agent. A handler has no other keys.
+/// The program of an agent.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct ProgramSection {
     /// The program and its arguments. A coding agent has a usual one.
@@ -129,6 +137,14 @@ pub(crate) struct ProgramSection {
 pub(crate) struct ExecSection {
     /// The form of a message on standard input.
     pub(crate) input: Option<InputKey>,
+}
+
+/// A process for many turns.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct HandlerSection {
+    /// True if the first line of a turn decides whether the message is taken.
+    #[serde(default)]
+    pub(crate) admission: bool,
 }
 
 /// A coding agent.
@@ -276,7 +292,7 @@ pub(crate) struct UpstreamTlsSection {
 }
 
 /// One thing that an agent can do.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SkillSection {
     /// Unique within the agent.
@@ -333,7 +349,7 @@ pub(crate) struct InterfaceSection {
 }
 
 /// The callers that get an entry of an extended card. Every condition has to hold.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AudienceSection {
     /// The scopes that they have.
@@ -345,7 +361,7 @@ pub(crate) struct AudienceSection {
 }
 
 /// An organization that offers an agent.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProviderSection {
     pub(crate) organization: String,
@@ -436,7 +452,7 @@ impl AgentSection {
         let mistaken =
             |key: &str, said: String| place.fault(key, format!("agent {agent:?}: {said}"));
         let kind =
-            AgentKind::read(&named).map_err(|mistake| mistaken(mistake.key, mistake.message))?;
+            AgentKind::read(&named).map_err(|mistake| mistaken(&mistake.key, mistake.message))?;
         if kind == AgentKind::A2a
             && let Some(version) = former_a2a_version(&table)
         {
@@ -478,7 +494,10 @@ impl KindSection {
                 let (program, own) = program_and_own(span, keys)?;
                 Self::Exec(program, own)
             }
-            AgentKind::Handler => Self::Handler(part(span, keys)?),
+            AgentKind::Handler => {
+                let (program, own) = program_and_own(span, keys)?;
+                Self::Handler(program, own)
+            }
             AgentKind::A2a => Self::A2a(part(span, keys)?),
             AgentKind::Llm => Self::Llm(part(span, keys)?),
             AgentKind::Worker => Self::Worker(part(span, keys)?),
@@ -495,7 +514,7 @@ impl KindSection {
     pub(crate) fn kind(&self) -> AgentKind {
         match self {
             Self::Exec(..) => AgentKind::Exec,
-            Self::Handler(_) => AgentKind::Handler,
+            Self::Handler(..) => AgentKind::Handler,
             Self::A2a(_) => AgentKind::A2a,
             Self::Llm(_) => AgentKind::Llm,
             Self::Worker(_) => AgentKind::Worker,
@@ -509,7 +528,7 @@ impl KindSection {
     fn sections(generator: &mut SchemaGenerator) -> Vec<(Vec<&'static str>, Schema)> {
         vec![
             (vec![AgentKind::Exec.name()], with_program::<ExecSection>(generator)),
-            (vec![AgentKind::Handler.name()], ProgramSection::json_schema(generator)),
+            (vec![AgentKind::Handler.name()], with_program::<HandlerSection>(generator)),
             (vec![AgentKind::A2a.name()], A2aSection::json_schema(generator)),
             (vec![AgentKind::Llm.name()], LlmSection::json_schema(generator)),
             (vec![AgentKind::Worker.name()], WorkerSection::json_schema(generator)),

@@ -35,15 +35,15 @@ pub(crate) struct ConfigTable {
 pub(crate) struct ConfigError(String);
 
 impl ConfigTable {
-    pub(super) fn new(source: &ConfigText, prefix: String) -> Self {
-        Self { source: source.clone(), prefix }
+    /// The table whose keys begin with this prefix, such as `agents.0.`.
+    pub(crate) fn new(source: &ConfigText, prefix: impl Into<String>) -> Self {
+        Self { source: source.clone(), prefix: prefix.into() }
     }
 
-    /// An error in one of its keys. If the key is missing, the error is shown at `kind`.
+    /// An error in one of its keys. If the key is missing, the error is shown at the table that should have it.
     pub(crate) fn fault(&self, key: &str, said: impl Display) -> ConfigError {
-        let found =
-            [key, "kind"].iter().find_map(|key| self.source.find(&[&self.prefix, *key].concat()));
-        match found {
+        let mut tried = parents(key).chain(["kind"]);
+        match tried.find_map(|key| self.source.find(&[&self.prefix, key].concat())) {
             Some(place) => self.source.show(&place, said, None),
             None => self.source.fault(said),
         }
@@ -122,7 +122,12 @@ impl ConfigText {
     }
 
     /// The message with its line, in which the value is marked.
-    fn show(&self, place: &Range<usize>, said: impl Display, hint: Option<String>) -> ConfigError {
+    pub(crate) fn show(
+        &self,
+        place: &Range<usize>,
+        said: impl Display,
+        hint: Option<String>,
+    ) -> ConfigError {
         let (before, after) = self.text.split_at(self.text.floor_char_boundary(place.start));
         let number = before.matches('\n').count() + 1;
         let indent = before.rsplit('\n').next().unwrap_or_default();
@@ -153,6 +158,11 @@ impl Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// A key and the tables that it is in, from the inside out: `skills.0.name`, `skills.0`, `skills`.
+fn parents(key: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(key), |key| key.rsplit_once('.').map(|(parent, _)| parent))
+}
+
 /// Types as the parser names them, their names in TOML, and examples.
 const EXPECTED: [(&str, &str, &str); 10] = [
     ("a sequence", "a list", r#"["one", "two"]"#),
@@ -168,20 +178,25 @@ const EXPECTED: [(&str, &str, &str); 10] = [
 ];
 
 /// Examples for common keys.
-const EXAMPLES: [(&str, &str); 16] = [
+const EXAMPLES: [(&str, &str); 21] = [
     ("a2a_version", r#""1.0""#),
     ("allowed_roots", r#"["./repo"]"#),
     ("auth", r#"{ token = "env:NAME" }"#),
     ("command", r#"["wc", "-w"]"#),
+    ("description", r#""Counts the words of a text""#),
     ("env", r#"{ LANG = "C.UTF-8" }"#),
     ("extensions", r#"[{ uri = "https://example.com/extension" }]"#),
+    ("file", r#""card.json""#),
     ("host", r#""127.0.0.1""#),
+    ("input_modes", r#"["text/plain"]"#),
     ("interfaces", r#"["jsonrpc", "http+json"]"#),
+    ("output_modes", r#"["text/plain"]"#),
     ("parameters", "{ top_p = 0.9 }"),
     ("provider", r#"{ organization = "Example", url = "https://example.com" }"#),
     ("retention", r#"{ age = "30d" }"#),
     ("scopes", r#"["send", "read"]"#),
     ("skills", r#"[{ id = "count", description = "Counts words" }]"#),
+    ("title", r#""Word Counter""#),
     ("tls", r#"{ certificate = "cert.pem", key = "key.pem" }"#),
     ("tokens", r#"[{ token = "env:HERALD_TOKEN", tenant = "acme", principal = "ci" }]"#),
     ("version", r#""1.2.0""#),

@@ -1,6 +1,6 @@
 //! Kinds of agents, and errors in the keys of an agent.
 
-use std::fmt::Display;
+use std::{borrow::Cow, fmt::Display};
 
 use herald_agents::Preset;
 
@@ -22,7 +22,8 @@ pub(crate) enum AgentKind {
 /// An error in a key of an agent.
 #[derive(Debug)]
 pub(crate) struct KeyError {
-    pub(crate) key: &'static str,
+    /// The key, or the path to one below it: `skills.0.name`.
+    pub(crate) key: Cow<'static, str>,
     pub(crate) message: String,
 }
 
@@ -77,12 +78,14 @@ impl AgentKind {
 }
 
 impl KeyError {
-    pub(crate) fn new(key: &'static str, message: impl Display) -> Self {
-        Self { key, message: message.to_string() }
+    pub(crate) fn new(key: impl Into<Cow<'static, str>>, message: impl Display) -> Self {
+        Self { key: key.into(), message: message.to_string() }
     }
 
     /// An error with its key before it: `workdir: there is no directory …`.
-    pub(crate) fn of(key: &'static str, fault: impl Display) -> Self {
-        Self::new(key, format!("{key}: {fault}"))
+    pub(crate) fn of(key: impl Into<Cow<'static, str>>, fault: impl Display) -> Self {
+        let key = key.into();
+        let message = format!("{key}: {fault}");
+        Self { key, message }
     }
 }

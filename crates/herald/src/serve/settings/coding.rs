@@ -170,7 +170,7 @@ fn default_program(section: &AgentSection, keys: &ProgramSection) -> Result<Prog
     };
     let command = usual.variable.and_then(environment);
     let command = command.unwrap_or_else(|| usual.program.to_owned());
-    keys.program_of(vec![command], section).map_err(|error| match error.key {
+    keys.program_of(vec![command], section).map_err(|error| match &*error.key {
         "command" => {
             let variable = usual.variable.map(|name| format!("{name} or ")).unwrap_or_default();
             let (message, install) = (error.message, usual.install);

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use herald_protocol::AgentName;
 
-use crate::serve::config::{AgentSection, KindSection, ProgramSection};
+use crate::serve::config::{AgentSection, HandlerSection, KindSection, ProgramSection};
 
 /// The directory of manifests, beside the configuration file.
 const DIRECTORY: &str = "handlers";
@@ -89,7 +89,10 @@ fn on_search_path() -> Vec<(AgentSection, Provenance)> {
             command: Some(vec![path.to_string_lossy().into_owned()]),
             ..ProgramSection::default()
         };
-        let section = AgentSection::new(&name.ok()?, KindSection::Handler(handler));
+        let section = AgentSection::new(
+            &name.ok()?,
+            KindSection::Handler(handler, HandlerSection::default()),
+        );
         Some((section, Provenance::Found(path)))
     });
     usable.collect()

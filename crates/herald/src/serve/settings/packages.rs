@@ -9,7 +9,7 @@ use tokio::{process::Command, time::timeout};
 
 use crate::{
     args::CommonServeArgs,
-    serve::config::{AgentSection, KindSection, ProgramSection},
+    serve::config::{AgentSection, HandlerSection, KindSection, ProgramSection},
 };
 
 /// The command that lists and runs handlers.
@@ -22,6 +22,8 @@ const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 struct PackageHandler {
     name: String,
     description: String,
+    #[serde(default)]
+    admission: bool,
 }
 
 /// The agents of `--handler-package`. Loading a package runs its code, so only named packages are loaded.
@@ -70,7 +72,8 @@ fn section(basics: &CommonServeArgs, listed: PackageHandler) -> anyhow::Result<A
     let helper = HELPER.map(str::to_owned).into_iter();
     let command: Vec<_> = helper.chain(sources(basics)).chain([listed.name]).collect();
     let handler = ProgramSection { command: Some(command), ..ProgramSection::default() };
-    let mut section = AgentSection::new(&name, KindSection::Handler(handler));
+    let own = HandlerSection { admission: listed.admission };
+    let mut section = AgentSection::new(&name, KindSection::Handler(handler, own));
     section.common.description = Some(listed.description).filter(|text| !text.is_empty());
     Ok(section)
 }

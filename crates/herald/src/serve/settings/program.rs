@@ -17,7 +17,8 @@ use herald_engine::{Agent, Profile};
 use crate::{
     args::Serve,
     serve::config::{
-        AgentSection, ErrorDetailKey, ExecSection, InputKey, KeyError, KindSection, ProgramSection,
+        AgentSection, ErrorDetailKey, ExecSection, HandlerSection, InputKey, KeyError, KindSection,
+        ProgramSection,
     },
 };
 
@@ -93,6 +94,7 @@ pub(super) fn exec(
 pub(super) fn handler(
     section: &AgentSection,
     keys: &ProgramSection,
+    own: &HandlerSection,
     processes: &Processes,
 ) -> Result<(Profile, Arc<dyn Agent>), KeyError> {
     let program = keys.program(section)?;
@@ -100,6 +102,7 @@ pub(super) fn handler(
     handler.max_output = keys.max_output.map_or(handler.max_output, |size| size.0);
     handler.error_detail = error_detail(keys.error_detail, handler.error_detail);
     handler.attempts = keys.attempts.unwrap_or(handler.attempts);
+    handler.admission = own.admission;
     let mut profile = handler.profile();
     profile.recovery = recovery(keys.attempts, profile.recovery);
     Ok((profile, Arc::new(handler)))
