@@ -165,11 +165,12 @@ impl LocalSink {
             let text = "an agent cannot give this command";
             return Err(Error::new(ErrorKind::InvalidAgentResponse, text).into());
         };
+        let interim = TurnState::reports_interim(&commands);
         let claim = self.state.claim;
         let written = self.core.persist(&self.cached, claim, commands, cause).await;
         self.state.touch();
         let written = written?;
-        self.state.wrote(&written.record);
+        self.state.wrote(&written.record, interim);
         Ok(written)
     }
 
