@@ -44,7 +44,7 @@ mod coding_codex;
 mod coding_gemini;
 mod coding_mcp;
 mod coding_opencode;
-
+mod install;
 mod python_handler;
 mod python_kit;
 mod python_package;
