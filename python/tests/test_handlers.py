@@ -69,7 +69,8 @@ class Helper(unittest.TestCase):
     def start(self, *arguments):
         search = os.pathsep.join([str(SOURCE), str(self.path)])
         process = subprocess.Popen(
-            [sys.executable, "-m", "herald", *arguments],
+            # Without the installed packages, which may have handlers of their own.
+            [sys.executable, "-S", "-m", "herald", *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": search},
         )

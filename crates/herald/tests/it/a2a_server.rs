@@ -4,7 +4,7 @@ use std::{os::unix::fs::symlink, path::PathBuf};
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use tokio::{process::Command, time::timeout};
+use tokio::{net::TcpStream, process::Command, time::timeout};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::{
@@ -122,8 +122,9 @@ async fn without_flags_it_listens_on_port_8000() {
 async fn http_websocket_and_events_are_on_its_one_port() {
     let herald = Herald::start(Options::a2a_server(PROGRAM)).await;
     let mut events = herald.client().await.open(&Call::get("/events")).await.unwrap();
-    let (mut socket, _) =
-        tokio_tungstenite::connect_async(format!("ws://{}/ws", herald.address)).await.unwrap();
+    let tcp = TcpStream::connect(herald.address).await.unwrap();
+    let url = format!("ws://{}/ws", herald.address);
+    let (mut socket, _) = tokio_tungstenite::client_async(url, tcp).await.unwrap();
     let over_http = herald.call(&send("good morning")).await.json()["result"]["id"].clone();
     let call =
         json!({ "jsonrpc": "2.0", "id": 7, "method": "tasks/get", "params": { "id": over_http } });
