@@ -1,6 +1,7 @@
 //! Tests of the installation from source with pip, in a new virtual environment and without the network.
 //!
-//! The build shares the target directory and the profile of the tests, so that no second release is built.
+//! The build has the profile of the tests, so that no second release is built, and a target directory of its own: it would
+//! replace the binaries of the other tests while they run.
 
 use std::{
     env, fs,
@@ -71,18 +72,12 @@ impl Environment {
         command.env("PATH", search).env("VIRTUAL_ENV", self.directory.path());
         command.env("PIP_NO_INDEX", "1").env("PIP_FIND_LINKS", &self.wheels);
         command.env("PIP_DISABLE_PIP_VERSION_CHECK", "1").env("PYTHONDONTWRITEBYTECODE", "1");
-        command.env("CARGO_TARGET_DIR", target());
+        command.env("CARGO_TARGET_DIR", self.wheels.join("build"));
         command.env_remove("PYTHONPATH");
         let ended = ended_within(command, BUILD).await;
         assert!(ended.status.success(), "{line}: {ended:?}");
         ended
     }
-}
-
-/// The target directory of this test: it is in `target/debug/deps`.
-fn target() -> PathBuf {
-    let program = Path::new(env!("CARGO_BIN_EXE_herald"));
-    program.ancestors().nth(2).unwrap().to_owned()
 }
 
 async fn changes() -> String {
