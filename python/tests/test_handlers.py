@@ -37,10 +37,15 @@ class Obedient(TaskHandler):
             raise RuntimeError("broken")
         if text == "wait":
             await asyncio.sleep(600)
-        if text == "ask":
-            words = Message(role=Role.agent, parts=[TextPart(text="which?")])
-            yield status(task_id, TaskState.input_required, True, words)
+        words = Message(role=Role.agent, parts=[TextPart(text="which?")])
+        if text in ("ask", "ask without final"):
+            yield status(task_id, TaskState.input_required, True if text == "ask" else None, words)
             raise AssertionError("nothing may follow")
+        if text in ("wait a moment", "leave"):
+            yield status(task_id, TaskState.input_required, False, words)
+            if text == "leave":
+                return
+            yield status(task_id, TaskState.working, False)
         print("at work")
         if text == "short":
             yield Answer("SHORT")
@@ -49,6 +54,9 @@ class Obedient(TaskHandler):
             id=task_id, artifact=Artifact(name="answer", parts=[TextPart(text=text.upper() + str(len(history)))]))
         yield status(task_id, TaskState.completed, True)
 """
+
+
+QUESTION = {"type": "status", "turn": "1", "state": "input-required", "parts": [{"text": "which?"}]}
 
 
 class Helper(unittest.TestCase):
@@ -65,7 +73,8 @@ class Helper(unittest.TestCase):
     def start(self, *arguments):
         search = os.pathsep.join([str(SOURCE), str(self.path)])
         process = subprocess.Popen(
-            [sys.executable, "-m", "herald", *arguments],
+            # Without the installed packages, which may have handlers of their own.
+            [sys.executable, "-S", "-m", "herald", *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": search},
         )
@@ -84,7 +93,8 @@ class Helper(unittest.TestCase):
         said, open_turns = [], set(turns)
         while open_turns or not said:
             said.append(json.loads(process.stdout.readline()))
-            if said[-1].get("state", "working") != "working" or said[-1]["type"] in ("answer", "error"):
+            ends = said[-1].get("state", "working") != "working" and said[-1].get("final") is not False
+            if ends or said[-1]["type"] in ("answer", "error"):
                 open_turns.discard(said[-1]["turn"])
         process.stdin.close()
         self.assertEqual(process.wait(20), 0)
@@ -98,14 +108,14 @@ class Helper(unittest.TestCase):
     def test_handlers_of_a_package_are_listed(self):
         process = self.start("--package", "custom", "--list")
         out, _ = process.communicate(timeout=20)
-        self.assertEqual(json.loads(out), [{"name": "obedient", "description": "Does what it is told."}])
+        listed, = json.loads(out)
+        file = self.path / "custom" / "handlers" / "mine.py"
+        self.assertEqual(listed, {
+            "name": "obedient", "description": "Does what it is told.",
+            "place": f"custom.handlers.mine.Obedient in {file}"})
 
     def test_handlers_of_entry_points_are_listed(self):
-        about = self.path / "mine-1.0.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-        (about / "entry_points.txt").write_text(
-            "[a2a.task_handlers]\nobedient = custom.handlers.mine:Obedient\n")
+        self.install("mine", "obedient = custom.handlers.mine:Obedient")
         out, _ = self.start("--package", "entry-points", "--list").communicate(timeout=20)
         self.assertEqual([one["name"] for one in json.loads(out)], ["obedient"])
 
@@ -137,9 +147,46 @@ class Helper(unittest.TestCase):
         self.assertIn("Traceback", said[-1]["detail"])
 
     def test_a_question_ends_the_turn(self):
-        said = self.converse(self.begin("1", "ask"), turns=["1"])
-        self.assertEqual(said[-1], {
-            "type": "status", "turn": "1", "state": "input-required", "parts": [{"text": "which?"}]})
+        for text in ("ask", "ask without final"):
+            said = self.converse(self.begin("1", text), turns=["1"])
+            self.assertEqual(said[-1], QUESTION)
+
+    def test_a_handler_goes_on_after_a_state_that_is_not_final(self):
+        said = self.converse(self.begin("1", "wait a moment"), turns=["1"])
+        self.assertEqual(said[2], {**QUESTION, "final": False})
+        self.assertEqual([line.get("state") for line in said[3:]], ["working", None, "completed"])
+
+    def test_a_handler_that_returns_while_it_waits_leaves_the_question(self):
+        said = self.converse(self.begin("1", "leave"), turns=["1"])
+        self.assertEqual(said[2:], [{**QUESTION, "final": False}, QUESTION])
+
+    def install(self, name, point):
+        about = self.path / f"{name}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(f"[a2a.task_handlers]\n{point}\n")
+
+    def test_installed_handlers_are_discovered_and_loaded_one_by_one(self):
+        self.install("mine", "obedient = custom.handlers.mine:Obedient\nagain = custom.handlers.mine:Obedient")
+        self.install("torn", "torn = no_such_module:Torn")
+        self.install("odd", "odd = custom.handlers.mine:status")
+        out, _ = self.start("--discover").communicate(timeout=20)
+        found = json.loads(out)
+        self.assertEqual([(one["name"], one["load"]) for one in found["handlers"]],
+                         [("obedient", "custom.handlers.mine:Obedient")])
+        self.assertEqual(len(found["skipped"]), 2)
+        for words in ("entry point torn", "no_such_module", "custom.handlers.mine:status is not a handler"):
+            self.assertIn(words, "\n".join(found["skipped"]))
+        process = self.start("--load", "custom.handlers.mine:Obedient")
+        out, _ = process.communicate('{"type":"hello","protocol":1,"agent":"x"}\n', timeout=20)
+        self.assertEqual(json.loads(out)["type"], "hello")
+
+    def test_two_handlers_of_one_name_are_refused_with_both_places(self):
+        (self.path / "custom" / "handlers" / "second.py").write_text(textwrap.dedent(HANDLERS))
+        _, said = self.start("--package", "custom", "--list").communicate(timeout=20)
+        last = said.rstrip().splitlines()[-1]
+        for file in ("mine.py", "second.py"):
+            self.assertIn(str(self.path / "custom" / "handlers" / file), last)
 
     def test_an_unknown_handler_is_refused_with_those_there_are(self):
         process = self.start("--package", "custom", "other")

@@ -44,6 +44,8 @@ enum Kind {
     JavaScript,
     Rust,
     Coding,
+    /// Packages for pip, downloaded only.
+    Wheels,
 }
 
 /// A program of the system, and the Debian packages that have it.
@@ -57,7 +59,7 @@ const PROGRAMS: [Program; 3] = [
     Program {
         name: "python3",
         packages: &["python3", "python3-venv"],
-        needs: &[Need::Python, Need::Clients, Need::Servers],
+        needs: &[Need::Python, Need::Clients, Need::Servers, Need::Install],
     },
     Program {
         name: "node",
@@ -81,6 +83,11 @@ pub(crate) fn coding() -> PathBuf {
     target().join("coding")
 }
 
+/// Where tests of `pip install` find the packages that pip needs.
+pub(crate) fn wheels() -> PathBuf {
+    target().join("install")
+}
+
 /// Everything to install for these needs.
 pub(crate) fn pieces(needs: &BTreeSet<Need>) -> anyhow::Result<Vec<Piece>> {
     let tests = root().join("tests");
@@ -99,6 +106,14 @@ pub(crate) fn pieces(needs: &BTreeSet<Need>) -> anyhow::Result<Vec<Piece>> {
             sources: vec![tests.join("coding")],
             installed: coding(),
             needs: [Need::Coding].into(),
+        });
+    }
+    if needs.contains(&Need::Install) {
+        pieces.push(Piece {
+            kind: Kind::Wheels,
+            sources: vec![tests.join("install")],
+            installed: wheels(),
+            needs: [Need::Install].into(),
         });
     }
     Ok(pieces)
@@ -165,7 +180,7 @@ pub(crate) fn install<T>(
         failed
     };
     let result = thread::scope(|scope| {
-        let lanes = [&[Kind::Python][..], &[Kind::JavaScript, Kind::Coding]];
+        let lanes = [&[Kind::Python, Kind::Wheels][..], &[Kind::JavaScript, Kind::Coding]];
         let lanes = lanes.map(|lane| scope.spawn(|| of(lane)));
         let result = first();
         unmet.extend(of(&[Kind::Rust]));
@@ -197,7 +212,7 @@ impl Piece {
             });
         }
         let with = match self.kind {
-            Kind::Python => "pip",
+            Kind::Python | Kind::Wheels => "pip",
             Kind::JavaScript | Kind::Coding => "npm",
             Kind::Rust => "cargo",
         };
@@ -230,6 +245,7 @@ impl Piece {
     fn fill(&self) -> anyhow::Result<()> {
         match self.kind {
             Kind::Python => self.python(),
+            Kind::Wheels => self.wheels(),
             Kind::JavaScript => self.javascript(),
             Kind::Coding => {
                 self.javascript()?;
@@ -248,6 +264,19 @@ impl Piece {
             if requirements.exists() {
                 pip.arg("-r").arg(requirements);
             }
+        }
+        quietly(&mut pip)
+    }
+
+    fn wheels(&self) -> anyhow::Result<()> {
+        // The Python of a system may lack pip.
+        let environment = self.installed.join("environment");
+        quietly(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+        let mut pip = Command::new(environment.join("bin/pip"));
+        pip.args(["download", "--quiet", "--no-cache-dir", "--disable-pip-version-check"]);
+        pip.args(["--only-binary", ":all:", "--dest"]).arg(&self.installed);
+        for source in &self.sources {
+            pip.arg("-r").arg(source.join("requirements.txt"));
         }
         quietly(&mut pip)
     }

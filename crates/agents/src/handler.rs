@@ -142,6 +142,7 @@ impl Handler {
             }
             match inbound.event {
                 TurnEvent::Status(state, parts) => turn.report(state, parts).await?,
+                TurnEvent::Interim(state, parts) => turn.report_interim(state, parts).await?,
                 TurnEvent::Artifact(artifact, true, last) => turn.append(artifact, last).await?,
                 TurnEvent::Artifact(artifact, false, last) => turn.replace(artifact, last).await?,
                 TurnEvent::Answer(parts) => turn.answer_with(parts).await?,

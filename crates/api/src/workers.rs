@@ -116,6 +116,8 @@ pub struct WriteCommands {
 pub enum TurnCommand {
     /// Reports a state. Every state except `TASK_STATE_WORKING` ends the work on the message.
     Report(StatusCommand),
+    /// Reports `TASK_STATE_INPUT_REQUIRED` or `TASK_STATE_AUTH_REQUIRED`, and the turn goes on by itself.
+    Interim(StatusCommand),
     /// Asks the caller and keeps the turn: the reply to a poll says when the answer is there.
     Ask(StatusCommand),
     /// Writes an artifact, or the next piece of one.

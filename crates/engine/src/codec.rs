@@ -48,6 +48,10 @@ impl Encoder {
                 let body = StatusBody { ids, status, metadata: metadata.as_ref() };
                 (Kind::Status(status.state), self.json(&StreamEventRef::StatusUpdate(body)))
             }
+            Event::Interim(status, metadata) => {
+                let body = StatusBody { ids, status, metadata: metadata.as_ref() };
+                (Kind::Interim(status.state), self.json(&StreamEventRef::StatusUpdate(body)))
+            }
             Event::Artifact(chunk) => {
                 let body = ArtifactBody {
                     ids,
@@ -98,7 +102,12 @@ pub(crate) fn decode(entry: &Entry) -> Result<Event, StoreError> {
         return Ok(Event::Received(stored.into_received(state)));
     }
     match serde_json::from_slice(&entry.body).map_err(|fault| corrupt(&fault.to_string()))? {
-        StreamEvent::StatusUpdate(update) => Ok(Event::Status(update.status, update.metadata)),
+        StreamEvent::StatusUpdate(update) => Ok(match entry.kind {
+            Kind::Interim(_) => Event::Interim(update.status, update.metadata),
+            Kind::Received(_) | Kind::Status(_) | Kind::Artifact | Kind::Reply => {
+                Event::Status(update.status, update.metadata)
+            }
+        }),
         StreamEvent::ArtifactUpdate(update) => Ok(Event::Artifact(Chunk {
             artifact: update.artifact.into(),
             append: update.append,

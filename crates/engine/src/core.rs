@@ -301,7 +301,7 @@ impl Core {
         let entry = page.entries.first().ok_or_else(Error::task_not_found)?;
         match codec::decode(entry).map_err(refuse)? {
             Event::Received(received) => Ok(received),
-            Event::Status(..) | Event::Artifact(_) | Event::Reply(_) => {
+            Event::Status(..) | Event::Interim(..) | Event::Artifact(_) | Event::Reply(_) => {
                 Err(refuse(StoreError::Corrupt(format!("event {seq} is not a message"))))
             }
         }

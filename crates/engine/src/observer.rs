@@ -53,6 +53,7 @@ pub(crate) fn written(
         | Command::Retry { .. }
         | Command::Take(_)
         | Command::Report(..)
+        | Command::Interim(..)
         | Command::Ask(..)
         | Command::Reply(_)
         | Command::Expire { .. }
@@ -61,7 +62,9 @@ pub(crate) fn written(
     });
     for entry in entries {
         match entry.kind {
-            Kind::Status(state) => observer.observe(key, TaskStep::Status(state)),
+            Kind::Status(state) | Kind::Interim(state) => {
+                observer.observe(key, TaskStep::Status(state));
+            }
             Kind::Artifact => {
                 if let Some(artifact) = pieces.next() {
                     observer.observe(key, TaskStep::Artifact(artifact));

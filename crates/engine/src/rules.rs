@@ -206,6 +206,21 @@ pub fn decide(
             check_content((&[], metadata.as_ref()))?;
             Some(Event::Status(status(state, message, now), metadata))
         }
+        Command::Interim(state, message, metadata) => {
+            limited = true;
+            if record.hidden {
+                return Err(invalid("a direct answer must be one message"));
+            }
+            if !state.is_interrupted() {
+                let text = "only a state in which a task waits can be reported as an interim one";
+                return Err(invalid(text));
+            }
+            let message = message.map(|message| with_ids(message, &record.task));
+            let content = message.as_ref().map(|it| (&it.parts[..], it.metadata.as_ref()));
+            check_content(content.unwrap_or_default())?;
+            check_content((&[], metadata.as_ref()))?;
+            Some(Event::Interim(status(state, message, now), metadata))
+        }
         Command::Write(chunk) => {
             limited = true;
             Some(Event::Artifact(checked(record, chunk)?))
@@ -279,7 +294,7 @@ pub fn apply(record: &mut Record, event: Event, size: usize) {
             retire_status(task, next);
             task.history.get_or_insert_default().push(received.message);
         }
-        Event::Status(status, metadata) => {
+        Event::Status(status, metadata) | Event::Interim(status, metadata) => {
             if let (Some(metadata), true) = (metadata, status.state != TaskState::Canceled) {
                 task.metadata.get_or_insert_default().extend(&metadata);
             }
@@ -337,6 +352,7 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
         | Command::Retry { .. }
         | Command::Take(_)
         | Command::Report(..)
+        | Command::Interim(..)
         | Command::Ask(..)
         | Command::Write(_)
         | Command::Reply(_)

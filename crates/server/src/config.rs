@@ -26,6 +26,9 @@ pub struct Config {
     pub missing_version: MissingVersion,
     /// Versions before 1.0 that are not served.
     pub switched_off: Vec<SwitchedOff>,
+    /// True if the expected clients are those of A2A 0.1: the example call is one of theirs, and calls in
+    /// old versions are not logged.
+    pub expects_old_clients: bool,
     /// True if the gRPC reflection service is on.
     pub grpc_reflection: bool,
     /// The accepted tokens. API keys of the store are accepted too.
@@ -249,6 +252,7 @@ impl Default for Config {
             trusted_proxies: Vec::new(),
             missing_version: MissingVersion::Strict,
             switched_off: Vec::new(),
+            expects_old_clients: false,
             grpc_reflection: false,
             tokens: Vec::new(),
             required: false,

@@ -84,10 +84,16 @@ impl Shared {
         } else {
             ""
         };
+        let (path, version, body) = if self.config.expects_old_clients {
+            let body = r#"{"jsonrpc":"2.0","id":1,"method":"tasks/send","params":{"message":{"role":"user","parts":[{"type":"text","text":"hello"}]}}}"#;
+            ("rpc", "", body)
+        } else {
+            let body = r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hello"}]}}}"#;
+            ("a2a/jsonrpc", " -H 'A2A-Version: 1.0'", body)
+        };
         format!(
-            "curl -s {base}/a2a/jsonrpc -H 'A2A-Version: 1.0' -H 'Content-Type: application/json'\
-             {token}{certificate} -d '{}'",
-            r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hello"}]}}}"#
+            "curl -s {base}/{path}{version} -H 'Content-Type: application/json'{token}{certificate} \
+             -d '{body}'"
         )
     }
 }

@@ -16,6 +16,7 @@ from typing import Any, Callable, Optional
 from herald import find
 from herald.events import Answer, Message, TaskArtifactUpdateEvent, TaskState
 from herald.handler import TaskHandler
+from herald.turn import events
 
 from .turn import Cancelled, Failed, Turn
 
@@ -48,15 +49,9 @@ def of_handler(handler: TaskHandler) -> Agent:
     """An agent that runs a handler of the helper."""
 
     async def work(turn: Turn) -> None:
-        more = {}
-        if "history" in inspect.signature(handler.process_task).parameters:
-            more["history"] = [Message.read(message) for message in turn.history]
-        events = handler.process_task(turn.task_id, Message.read(turn.message), turn.context_id, **more)
-        async for event in events:
+        message, history = Message.read(turn.message), [Message.read(message) for message in turn.history]
+        async for event in events(handler, turn.task_id, message, turn.context_id, history):
             await asyncio.to_thread(_write, turn, event)
-            if event.ends_turn:
-                await events.aclose()
-                return
 
     return lambda turn: _run_async(turn, work(turn))
 
@@ -133,7 +128,7 @@ def _write(turn: Turn, event: Any) -> None:
     elif isinstance(event, Answer):
         turn.answer(event.text)
     elif line["state"] != TaskState.submitted.value:
-        turn.report(line["state"], line.get("parts"))
+        turn.report(line["state"], line.get("parts"), interim=event.is_interim)
 
 
 def _publish(turn: Turn, output: int) -> None:

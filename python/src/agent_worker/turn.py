@@ -99,15 +99,20 @@ class Turn:
         """Reports progress: the state `working` with a text."""
         self.report("working", [{"text": text}])
 
-    def report(self, state: str, parts: Optional[list] = None, metadata: Optional[dict] = None) -> None:
-        """Reports a state, such as `working`, `input_required` or `completed`, with an optional message."""
+    def report(
+        self, state: str, parts: Optional[list] = None, metadata: Optional[dict] = None, interim: bool = False
+    ) -> None:
+        """Reports a state, such as `working`, `input_required` or `completed`, with an optional message.
+
+        With `interim` the task waits for its caller, and the turn goes on by itself.
+        """
         status: dict[str, Any] = {"state": PREFIX + state.upper().replace("-", "_")}
         if parts:
             status["message"] = self._message(parts)
         if metadata:
             status["metadata"] = metadata
-        self._write([{"report": status}])
-        self.has_ended = self.has_ended or status["state"] != PREFIX + "WORKING"
+        self._write([{"interim" if interim else "report": status}])
+        self.has_ended = not interim and (self.has_ended or status["state"] != PREFIX + "WORKING")
 
     def artifact(
         self, text: str, *, id: str = "output", name: Optional[str] = None, append: bool = False, last: bool = True

@@ -13,6 +13,8 @@ from .serve import serve
 def main():
     parser = argparse.ArgumentParser(prog="herald")
     parser.add_argument("--package", action="append", default=[], help="where handlers are")
+    parser.add_argument("--discover", action="store_true", help="print the handlers that are found, as JSON")
+    parser.add_argument("--load", metavar="MODULE:CLASS", help="run this handler")
     parser.add_argument("--list", action="store_true", help="print the handlers as JSON")
     parser.add_argument("name", nargs="?", help="the handler to run")
     arguments = parser.parse_args()
@@ -20,6 +22,14 @@ def main():
     out, sys.stdout = sys.stdout, sys.stderr
     find.serve_old_imports()
     try:
+        if arguments.discover:
+            found, skipped = find.discover()
+            listed = [{**_entry(made), "load": spec} for made, spec in found]
+            print(json.dumps({"handlers": listed, "skipped": skipped}), file=out)
+            return
+        if arguments.load:
+            asyncio.run(serve(find.one(arguments.load), out))
+            return
         found = find.handlers(arguments.package)
     except find.Unusable as fault:
         # For the author of the handler. Herald shows the last line.
@@ -27,9 +37,7 @@ def main():
             traceback.print_exception(None, fault.__cause__, fault.__cause__.__traceback__)
         sys.exit(str(fault))
     if arguments.list:
-        listed = [_listed(name, found[name]) for name in sorted(found)]
-        json.dump(listed, out)
-        out.write("\n")
+        print(json.dumps([_entry(found[name]) for name in sorted(found)]), file=out)
         return
     if arguments.name not in found:
         known = ", ".join(sorted(found)) or "none"
@@ -37,9 +45,10 @@ def main():
     asyncio.run(serve(found[arguments.name], out))
 
 
-def _listed(name, handler):
-    entry = {"name": name, "description": (type(handler).__doc__ or "").strip()}
-    if getattr(handler, "admission", False) is True:
+def _entry(made):
+    description = (type(made).__doc__ or "").strip()
+    entry = {"name": made.name, "description": description, "place": find.place(made)}
+    if getattr(made, "admission", False) is True:
         entry["admission"] = True
     return entry
 

@@ -25,6 +25,10 @@ class TaskState(str, Enum):
     def ends_turn(self):
         return self not in (TaskState.submitted, TaskState.working)
 
+    @property
+    def waits(self):
+        return self in (TaskState.input_required, TaskState.auth_required)
+
 
 @dataclass
 class TextPart:
@@ -107,17 +111,25 @@ class Artifact:
 class TaskStatusUpdateEvent:
     id: str
     status: TaskStatus
-    final: bool = False
+    #: False in a state in which the task waits: the handler goes on. Without a value the state decides.
+    final: Optional[bool] = None
 
     def line(self, turn):
         line = {"type": "status", "turn": turn, "state": TaskState(self.status.state).value}
         if self.status.message is not None:
             line["parts"] = [part.line() for part in self.status.message.parts]
+        if self.is_interim:
+            line["final"] = False
         return line
 
     @property
+    def is_interim(self):
+        """True if the task waits, and the handler goes on."""
+        return self.final is False and TaskState(self.status.state).waits
+
+    @property
     def ends_turn(self):
-        return TaskState(self.status.state).ends_turn
+        return TaskState(self.status.state).ends_turn and not self.is_interim
 
 
 @dataclass
@@ -128,6 +140,7 @@ class TaskArtifactUpdateEvent:
     fallback: str = field(default_factory=lambda: uuid.uuid4().hex, repr=False)
 
     ends_turn = False
+    is_interim = False
 
     def line(self, turn):
         artifact = self.artifact

@@ -1,4 +1,4 @@
-"""Finds handlers in packages and by the entry points of installed ones."""
+"""Finds handlers: in packages, in the modules of herald.handlers, and by the entry points of installed packages."""
 
 import importlib
 import inspect
@@ -9,11 +9,15 @@ from importlib import metadata
 from types import ModuleType
 
 from . import events, handler
+from . import handlers as built_in
 
 GROUP = "a2a.task_handlers"
 
 #: The name of all entry points in place of a package.
 ENTRY_POINTS = "entry-points"
+
+#: The package whose modules are found without being named.
+BUILT_IN = "herald.handlers"
 
 
 class Unusable(Exception):
@@ -30,6 +34,7 @@ def serve_old_imports():
         "a2a.server": {},
         "a2a.server.tasks": {},
         "a2a.server.tasks.task_handler": {"TaskHandler": handler.TaskHandler},
+        "a2a.server.tasks.handlers": {"__path__": list(built_in.__path__)},
         "a2a.json_rpc": {},
         "a2a.json_rpc.spec": {
             name: value for name, value in vars(events).items() if inspect.isclass(value)
@@ -49,16 +54,72 @@ def handlers(sources):
     """All handlers of these packages, by name."""
     found = {}
     for source in sources:
-        kinds = list(_entry_points() if source == ENTRY_POINTS else _package(source))
+        kinds = list(_installed() if source == ENTRY_POINTS else _package(source))
         if not any(map(_is_handler, kinds)):
             raise Unusable(_missing(source, kinds))
         for kind in filter(_is_handler, kinds):
-            made = _do(f"make the handler {kind.__module__}.{kind.__qualname__}", kind)
+            made = _make(kind)
             if made.name in found and type(found[made.name]) is not kind:
-                raise Unusable(f"two handlers are called {made.name!r}: {_where(found[made.name])}"
-                               f" and {_where(made)}")
+                raise Unusable(f"two handlers are called {made.name!r}: {place(found[made.name])}"
+                               f" and {place(made)}")
             found[made.name] = made
     return found
+
+
+def discover():
+    """The handlers that need not be named: (handler, `module:Class`) for each, and the reasons why others are skipped."""
+    found, skipped = [], []
+    for load, spec in [*_built_in(), *_points()]:
+        try:
+            for kind in load():
+                # The same class may have several entry points, and modules have base classes of handlers.
+                if any(type(made) is kind for made, _ in found) or not (spec or _is_handler(kind)):
+                    continue
+                if not _is_handler(kind):
+                    raise Unusable(f"{spec} is not a handler: it is not a complete subclass of TaskHandler")
+                found.append((_make(kind), spec or f"{kind.__module__}:{kind.__qualname__}"))
+        except Unusable as fault:
+            skipped.append(str(fault))
+    return found, skipped
+
+
+def one(spec):
+    """The handler of `module:Class`."""
+    point = metadata.EntryPoint(name=spec, value=spec, group=GROUP)
+    kind = _do(f"load {spec}", point.load)
+    if not _is_handler(kind):
+        raise Unusable(f"{spec} is not a handler: it is not a complete subclass of TaskHandler")
+    return _make(kind)
+
+
+def place(made):
+    """The class of a handler and its file, for messages."""
+    kind = type(made)
+    try:
+        return f"{kind.__module__}.{kind.__qualname__} in {inspect.getfile(kind)}"
+    except (OSError, TypeError):
+        return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _built_in():
+    for inner in pkgutil.iter_modules(built_in.__path__, BUILT_IN + "."):
+        yield lambda name=inner.name: list(_package(name)), None
+
+
+def _points():
+    for point in _entry_points():
+        work = f"load the entry point {point.name} of {GROUP}"
+        # An entry point may name extras after its class.
+        spec = point.value.split("[")[0].replace(" ", "")
+        yield lambda point=point, work=work: [_do(work, point.load)], spec
+
+
+def _make(kind):
+    made = _do(f"make the handler {kind.__module__}.{kind.__qualname__}", kind)
+    name = _do(f"read the name of {place(made)}", lambda: made.name)
+    if not isinstance(name, str):
+        raise Unusable(f"the name of {place(made)} is {name!r}; it must be a text")
+    return made
 
 
 def _missing(source, kinds):
@@ -74,17 +135,13 @@ def _do(what, work, *arguments):
     """Runs code of a package. An exception is reported with its line."""
     try:
         return work(*arguments)
-    except Exception as fault:
+    except (Exception, SystemExit) as fault:
         said = f"{type(fault).__name__}: {fault}".replace("\n", " ")
         frames = traceback.extract_tb(fault.__traceback__)
         # A missing module or a syntax error has no line of its own in the traceback.
         if not isinstance(fault, SyntaxError) and len(frames) > 1 and not frames[-1].filename.startswith("<"):
             said += f" ({frames[-1].filename}, line {frames[-1].lineno})"
         raise Unusable(f"cannot {what}: {said}") from fault
-
-
-def _where(made):
-    return f"{type(made).__module__}.{type(made).__qualname__}"
 
 
 def _package(name):
@@ -110,10 +167,12 @@ def _load(name):
 def _entry_points():
     points = metadata.entry_points()
     if hasattr(points, "select"):
-        chosen = points.select(group=GROUP)
-    else:
-        chosen = points.get(GROUP, [])
-    for point in chosen:
+        return points.select(group=GROUP)
+    return points.get(GROUP, [])
+
+
+def _installed():
+    for point in _entry_points():
         kind = _do(f"load the entry point {point.name} of {GROUP}", point.load)
         if not _is_handler(kind):
             raise Unusable(f"the entry point {point.name} of {GROUP} is no TaskHandler")

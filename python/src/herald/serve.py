@@ -1,13 +1,13 @@
 """Line protocol of Herald, version 1."""
 
 import asyncio
-import inspect
 import json
 import sys
 import threading
 import traceback
 
-from .events import Message, TaskState, TaskStatus, TaskStatusUpdateEvent
+from .events import Message
+from .turn import events
 
 PROTOCOL = 1
 
@@ -40,22 +40,11 @@ async def serve(handler, out, lines=None):
 
 async def _work(handler, line, say):
     turn = line["turn"]
-    more = {}
-    takes = inspect.signature(handler.process_task).parameters
-    if "history" in takes:
-        more["history"] = [Message.read(message) for message in line["history"]]
     try:
         message = Message.read(line["message"])
-        events = handler.process_task(line["taskId"], message, line["contextId"], **more)
-        async for event in events:
+        history = [Message.read(message) for message in line["history"]]
+        async for event in events(handler, line["taskId"], message, line["contextId"], history):
             say(**event.line(turn))
-            if event.ends_turn:
-                await events.aclose()
-                return
-            # Yields to other turns, so that a cancel arrives also between two events.
-            await asyncio.sleep(0)
-        done = TaskStatusUpdateEvent(line["taskId"], TaskStatus(TaskState.completed), True)
-        say(**done.line(turn))
     except asyncio.CancelledError:
         say(type="status", turn=turn, state="canceled")
     except Exception as error:

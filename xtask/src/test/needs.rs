@@ -18,10 +18,13 @@ pub(crate) enum Need {
     Coding,
     /// Python without any package.
     Python,
+    /// The packages that pip needs to install this repository.
+    Install,
 }
 
 impl Need {
-    pub(crate) const ALL: [Self; 4] = [Self::Clients, Self::Servers, Self::Coding, Self::Python];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Clients, Self::Servers, Self::Coding, Self::Python, Self::Install];
 
     /// The need of a test of a target.
     pub(crate) fn of(target: &str, test: &str) -> anyhow::Result<Option<Self>> {
@@ -43,6 +46,7 @@ impl Need {
             Self::Servers => "servers",
             Self::Coding => "coding",
             Self::Python => "python",
+            Self::Install => "install",
         }
     }
 }
@@ -65,10 +69,11 @@ mod tests {
     }
 
     /// Words that show that a test needs an installation.
-    const SIGNS: [&str; 5] = [
+    const SIGNS: [&str; 6] = [
         "HERALD_TEST_CLIENTS",
         "HERALD_TEST_SERVERS",
         "HERALD_TEST_CODING",
+        "HERALD_TEST_INSTALL",
         "\"python3",
         "\"node\"",
     ];

@@ -110,6 +110,7 @@ impl Suite {
         command.env("HERALD_TEST_CLIENTS", prepare::sdks());
         command.env("HERALD_TEST_SERVERS", prepare::sdks());
         command.env("HERALD_TEST_CODING", prepare::coding());
+        command.env("HERALD_TEST_INSTALL", prepare::wheels());
         say(format!("{}: {} tests", self.name, tests.len()));
         watch(&mut command, &self.name, &format!("-p {}", self.package), outcome)
     }

@@ -102,6 +102,8 @@ pub(super) struct Inbound {
 #[derive(Debug)]
 pub(super) enum TurnEvent {
     Status(TaskState, Vec<Part>),
+    /// A state in which the task waits, while the turn goes on by itself.
+    Interim(TaskState, Vec<Part>),
     /// An artifact, with `append` and `last_chunk`.
     Artifact(Artifact, bool, bool),
     /// The answer, which completes the task.
@@ -323,8 +325,13 @@ impl HandlerConnection {
                 return Ok(());
             }
             line::FromHandler::Status(mut status) => {
-                let turn = std::mem::take(&mut status.turn);
-                (turn, TurnEvent::Status(status.state, status.into_parts()))
+                let (turn, state) = (std::mem::take(&mut status.turn), status.state);
+                let event = if status.is_interim() {
+                    TurnEvent::Interim(state, status.into_parts())
+                } else {
+                    TurnEvent::Status(state, status.into_parts())
+                };
+                (turn, event)
             }
             line::FromHandler::Artifact(mut piece) => {
                 let turn = std::mem::take(&mut piece.turn);
@@ -471,7 +478,9 @@ impl TurnHandle {
         let is_end = inbound.as_ref().is_some_and(|inbound| match &inbound.event {
             TurnEvent::Status(state, _) => state.is_terminal() || state.is_interrupted(),
             TurnEvent::Answer(_) | TurnEvent::Failed(_) => true,
-            TurnEvent::Artifact(..) | TurnEvent::ProtocolViolation(_) => false,
+            TurnEvent::Interim(..) | TurnEvent::Artifact(..) | TurnEvent::ProtocolViolation(_) => {
+                false
+            }
         });
         self.is_over |= is_end || inbound.is_none();
         self.connection.turns().finished_a_turn |= is_end;

@@ -69,6 +69,8 @@ pub(super) struct Hello {
 pub(super) struct TurnStatus {
     pub(super) turn: String,
     pub(super) state: TaskState,
+    /// False if the turn goes on although the task waits. Otherwise the state decides.
+    r#final: Option<bool>,
     text: Option<String>,
     #[serde(default)]
     parts: Vec<Part>,
@@ -179,6 +181,11 @@ impl FromHandler {
 }
 
 impl TurnStatus {
+    /// True if the turn goes on by itself, although the task waits.
+    pub(super) fn is_interim(&self) -> bool {
+        self.r#final == Some(false) && self.state.is_interrupted()
+    }
+
     pub(super) fn into_parts(self) -> Vec<Part> {
         joined(self.text, self.parts)
     }

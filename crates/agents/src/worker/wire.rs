@@ -15,6 +15,9 @@ pub(super) fn command(command: Command) -> Option<TurnCommand> {
         Command::Report(state, message, metadata) => {
             Some(TurnCommand::Report(status(state, message, metadata)))
         }
+        Command::Interim(state, message, metadata) => {
+            Some(TurnCommand::Interim(status(state, message, metadata)))
+        }
         Command::Ask(state, message, metadata) => {
             Some(TurnCommand::Ask(status(state, message, metadata)))
         }

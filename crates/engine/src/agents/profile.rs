@@ -109,6 +109,8 @@ pub enum Unavailable {
 pub struct Profile {
     /// Its name, which is also the segment of its URL.
     pub name: AgentName,
+    /// The name by which sends choose it as their handler, if that differs from `name`.
+    pub handler: Option<AgentName>,
     /// The name in its card.
     pub title: String,
     /// The description in its card, one or two sentences.
@@ -243,6 +245,7 @@ impl Profile {
         };
         Self {
             title: name.to_string(),
+            handler: None,
             name,
             description,
             version: None,
@@ -272,6 +275,11 @@ impl Profile {
             unavailable: Unavailable::Queue,
             error_detail: ErrorDetail::default(),
         }
+    }
+
+    /// The name by which sends choose the agent as their handler.
+    pub fn handler_name(&self) -> &AgentName {
+        self.handler.as_ref().unwrap_or(&self.name)
     }
 
     /// True if the agent has a skill with this id, also one of the extended card.

@@ -141,6 +141,14 @@ impl Agents {
         sorted
     }
 
+    /// The agent that sends choose by this handler: that of the name, or the one that calls itself so.
+    pub(crate) fn by_handler(&self, handler: &AgentName) -> Option<&Arc<AgentRuntime>> {
+        self.by_name.get(handler).or_else(|| {
+            let mut agents = self.by_name.values();
+            agents.find(|runtime| runtime.profile.handler.as_ref() == Some(handler))
+        })
+    }
+
     /// True if the agent is registered.
     pub(crate) fn contains(&self, name: &AgentName) -> bool {
         self.by_name.contains_key(name)
@@ -158,6 +166,12 @@ fn add(
     }
     if agents.contains_key(&name) {
         return Err(RegistryError::Twice(name));
+    }
+    if let Some(handler) = &profile.handler {
+        let mut others = agents.values().map(|runtime| &runtime.profile);
+        if others.any(|other| other.name == *handler || other.handler.as_ref() == Some(handler)) {
+            return Err(RegistryError::Twice(handler.clone()));
+        }
     }
     let runtime = Arc::new(AgentRuntime::new(profile, runner));
     agents.insert(name, Arc::clone(&runtime));

@@ -56,6 +56,9 @@ pub enum Command {
     /// Report a state, with an optional message and metadata of the task. Every state except
     /// `working` ends the turn.
     Report(TaskState, Option<Arc<Message>>, Option<Metadata>),
+    /// Report that the task waits for its caller or for credentials, while the turn goes on by itself: nobody
+    /// has to act for it.
+    Interim(TaskState, Option<Arc<Message>>, Option<Metadata>),
     /// Ask the caller, and keep the turn until the answer arrives.
     Ask(TaskState, Option<Arc<Message>>, Option<Metadata>),
     /// Write an artifact or a piece of one.

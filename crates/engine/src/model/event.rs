@@ -15,6 +15,8 @@ pub enum Event {
     /// The status changed. Metadata of an agent is merged into the task; metadata of a cancel is
     /// stored in the log only.
     Status(TaskStatus, Option<Metadata>),
+    /// The status changed for as long as the turn, which goes on by itself, does not change it again.
+    Interim(TaskStatus, Option<Metadata>),
     /// An artifact was extended or replaced.
     Artifact(Chunk),
     /// The agent answered directly.
@@ -56,6 +58,8 @@ pub enum Kind {
     Received(TaskState),
     /// The status changed to this state.
     Status(TaskState),
+    /// The status changed to this state, in which no turn ends: the turn goes on by itself.
+    Interim(TaskState),
     /// An artifact was extended or replaced.
     Artifact,
     /// The agent answered directly. No event can follow.
@@ -81,6 +85,7 @@ impl Kind {
             Self::Reply => 2,
             Self::Received(state) => 0x20 | state.number(),
             Self::Status(state) => 0x10 | state.number(),
+            Self::Interim(state) => 0x30 | state.number(),
         }
     }
 
@@ -90,6 +95,7 @@ impl Kind {
         match code & 0xf0 {
             0x10 => Some(Self::Status(state)),
             0x20 => Some(Self::Received(state)),
+            0x30 => Some(Self::Interim(state)),
             0 if code == 1 => Some(Self::Artifact),
             0 if code == 2 => Some(Self::Reply),
             _ => None,
@@ -99,7 +105,7 @@ impl Kind {
     /// The state after the event, if the event determines it.
     pub fn state(self) -> Option<TaskState> {
         match self {
-            Self::Received(state) | Self::Status(state) => Some(state),
+            Self::Received(state) | Self::Status(state) | Self::Interim(state) => Some(state),
             Self::Reply => Some(TaskState::Completed),
             Self::Artifact => None,
         }

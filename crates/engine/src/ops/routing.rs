@@ -63,16 +63,17 @@ pub(crate) fn refuse_instance(name: &str) -> Option<Error> {
     Some(Error::new(ErrorKind::InvalidParams, text).with("role", role))
 }
 
-fn by_handler(core: &Core, route: &AgentRoute, agent: &AgentName) -> Result<AgentName, Error> {
+fn by_handler(core: &Core, route: &AgentRoute, handler: &AgentName) -> Result<AgentName, Error> {
     let agents = core.registry.snapshot();
-    if route.includes(agent) && agents.contains(agent) {
+    let chosen = agents.by_handler(handler).map(|runtime| &runtime.profile.name);
+    if let Some(agent) = chosen.filter(|agent| route.includes(agent)) {
         return Ok(agent.clone());
     }
-    if let Some(error) = refuse_instance(agent.as_str()) {
+    if let Some(error) = refuse_instance(handler.as_str()) {
         return Err(error);
     }
-    let mut known: Vec<_> =
-        agents.iter().map(|it| &it.profile.name).filter(|name| route.includes(name)).collect();
+    let offered = agents.iter().map(|it| &it.profile).filter(|it| route.includes(&it.name));
+    let mut known: Vec<_> = offered.map(|profile| profile.handler_name()).collect();
     known.sort_unstable();
     let known: Vec<_> = known.into_iter().map(AgentName::as_str).collect();
     Err(Error::field("handler", format!("must be one of: {}", known.join(", "))))

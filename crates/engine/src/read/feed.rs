@@ -199,11 +199,11 @@ impl Feed {
         }
         let closing = match entry.kind {
             Kind::Status(state) => Until::TurnEnds.stops_at(state),
-            Kind::Received(_) | Kind::Artifact | Kind::Reply => false,
+            Kind::Received(_) | Kind::Interim(_) | Kind::Artifact | Kind::Reply => false,
         };
         let body = match entry.kind {
             Kind::Received(_) => codec::received_as_status(&task, &entry).map_err(refuse)?,
-            Kind::Status(_) | Kind::Artifact => entry.body,
+            Kind::Status(_) | Kind::Interim(_) | Kind::Artifact => entry.body,
             // Only the hidden log of a direct answer has this kind.
             Kind::Reply => return Ok(None),
         };

@@ -203,7 +203,7 @@ impl Subscription {
                 let record = self.core.record(&self.cached).await?;
                 codec::encode_task(&record.ok_or_else(Error::task_not_found)?.task)
             }
-            Kind::Status(_) | Kind::Artifact | Kind::Reply => entry.body,
+            Kind::Status(_) | Kind::Interim(_) | Kind::Artifact | Kind::Reply => entry.body,
         };
         Ok(Some(Item { seq: entry.seq, body, closing: self.done, reservation }))
     }
@@ -241,7 +241,7 @@ impl Subscription {
         self.done = match entry.kind {
             Kind::Status(state) => self.until.stops_at(state),
             Kind::Reply => true,
-            Kind::Received(_) | Kind::Artifact => false,
+            Kind::Received(_) | Kind::Interim(_) | Kind::Artifact => false,
         };
         if self.done {
             self.ready.clear();

@@ -203,6 +203,7 @@ impl LocalSink {
             let text = "an agent cannot give this command";
             return Err(Error::new(ErrorKind::InvalidAgentResponse, text).into());
         };
+        let interim = TurnState::reports_interim(&commands);
         let claim = self.state.claim;
         let decides = self.decides.load(Ordering::Acquire);
         let commands = if decides { deciding(commands) } else { commands };
@@ -212,7 +213,7 @@ impl LocalSink {
         if decides {
             self.decides.store(false, Ordering::Release);
         }
-        self.state.wrote(&written.record);
+        self.state.wrote(&written.record, interim);
         Ok(written)
     }
 

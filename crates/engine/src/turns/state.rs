@@ -37,6 +37,8 @@ pub(crate) struct TurnState {
     paused: Notify,
     /// The sequence number of the last question. Earlier messages do not answer it.
     last_question: AtomicU64,
+    /// True if the last state of the turn is an interim one.
+    interim: AtomicBool,
 }
 
 /// Time that the agent spent waiting for its caller. Its timeouts do not count it.
@@ -59,6 +61,7 @@ impl TurnState {
             pause: Mutex::default(),
             paused: Notify::new(),
             last_question: AtomicU64::new(0),
+            interim: AtomicBool::new(false),
         }
     }
 
@@ -69,9 +72,11 @@ impl TurnState {
             Command::Reply(message) if self.closes_task => {
                 Some(Command::Report(TaskState::Completed, Some(message), None))
             }
-            Command::Report(..) | Command::Ask(..) | Command::Write(_) | Command::Reply(_) => {
-                Some(command)
-            }
+            Command::Report(..)
+            | Command::Interim(..)
+            | Command::Ask(..)
+            | Command::Write(_)
+            | Command::Reply(_) => Some(command),
             Command::Receive { .. }
             | Command::Cancel { .. }
             | Command::Begin(_)
@@ -87,8 +92,23 @@ impl TurnState {
         permitted.collect()
     }
 
-    /// Notes a write of the agent and the question that it may have asked.
-    pub(crate) fn wrote(&self, record: &Record) {
+    /// True if the last of these commands with a state reports an interim one; `None` without such a command.
+    pub(crate) fn reports_interim(commands: &[Command]) -> Option<bool> {
+        let has_state = |command: &&Command| !matches!(command, Command::Write(_));
+        let last = commands.iter().rfind(has_state)?;
+        Some(matches!(last, Command::Interim(..)))
+    }
+
+    /// True if the last state of the turn is an interim one.
+    pub(crate) fn is_interim(&self) -> bool {
+        self.interim.load(Ordering::Relaxed)
+    }
+
+    /// Notes a write of the agent, the question that it may have asked, and whether its state is an interim one.
+    pub(crate) fn wrote(&self, record: &Record, interim: Option<bool>) {
+        if let Some(interim) = interim {
+            self.interim.store(interim, Ordering::Relaxed);
+        }
         if record.state().is_interrupted() {
             self.last_question.store(record.head, Ordering::Relaxed);
         }

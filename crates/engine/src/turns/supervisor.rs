@@ -293,7 +293,10 @@ impl Supervisor {
                 }
                 // Submitted again: the agent asked a question, and the answer has arrived.
                 let is_answered = record.state() == TaskState::Submitted;
-                if record.state().is_interrupted() || is_answered {
+                if record.state().is_interrupted() && sink.state.is_interim() {
+                    // No turn goes on, so that readers must not wait for one.
+                    Command::Report(record.state(), record.task.status.message.clone(), None)
+                } else if record.state().is_interrupted() || is_answered {
                     Command::Release
                 } else if record.hidden {
                     failure::fail(PROTOCOL_VIOLATION, "the agent gave no answer")

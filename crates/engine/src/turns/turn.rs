@@ -45,7 +45,8 @@ pub enum StopReason {
 #[async_trait]
 pub trait Sink: fmt::Debug + Send + Sync {
     /// Makes the results of these commands durable, all or none. An agent gives
-    /// [`Command::Report`], [`Command::Ask`], [`Command::Write`] and [`Command::Reply`].
+    /// [`Command::Report`], [`Command::Interim`], [`Command::Ask`], [`Command::Write`] and
+    /// [`Command::Reply`].
     async fn write(&self, commands: Vec<Command>) -> Result<(), Stop>;
 
     /// Fails the task with this error.
@@ -201,6 +202,13 @@ impl Turn {
     pub async fn report(&self, state: TaskState, parts: Vec<Part>) -> Result<(), Stop> {
         let message = (!parts.is_empty()).then(|| self.message_of(parts));
         self.write_one(Command::Report(state, message, None)).await
+    }
+
+    /// Reports that the task waits for its caller or for credentials, while the turn goes on by itself. Streams
+    /// and waiting callers wait for the turn.
+    pub async fn report_interim(&self, state: TaskState, parts: Vec<Part>) -> Result<(), Stop> {
+        let message = (!parts.is_empty()).then(|| self.message_of(parts));
+        self.write_one(Command::Interim(state, message, None)).await
     }
 
     /// Reports a state with a message of another agent. The metadata is merged into the task's own;

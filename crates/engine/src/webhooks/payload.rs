@@ -224,7 +224,9 @@ impl<'a> PayloadReader<'a> {
             let task = &self.webhook.key.task;
             return Ok(Some(match entry.kind {
                 Kind::Received(_) => codec::received_as_status(task, entry).map_err(refuse)?,
-                Kind::Status(_) | Kind::Artifact | Kind::Reply => entry.body.clone(),
+                Kind::Status(_) | Kind::Interim(_) | Kind::Artifact | Kind::Reply => {
+                    entry.body.clone()
+                }
             }));
         }
         self.legacy_body(entry).await
@@ -273,7 +275,8 @@ impl<'a> PayloadReader<'a> {
         let entry = page.entries.first().filter(|entry| matches!(entry.kind, Kind::Received(_)))?;
         match codec::decode(entry) {
             Ok(Event::Received(received)) => Some(received.trace),
-            Ok(Event::Status(..) | Event::Artifact(_) | Event::Reply(_)) | Err(_) => None,
+            Ok(Event::Status(..) | Event::Interim(..) | Event::Artifact(_) | Event::Reply(_))
+            | Err(_) => None,
         }
     }
 }

@@ -48,6 +48,8 @@ pub struct WorkerWrite {
 pub enum WorkerCommand {
     /// Report a state. Every state except `working` ends the turn.
     Report(TaskState, Option<Message>, Option<Metadata>),
+    /// Report that the task waits, while the turn goes on by itself.
+    Interim(TaskState, Option<Message>, Option<Metadata>),
     /// Ask the caller, and keep the turn until the answer arrives.
     Ask(TaskState, Option<Message>, Option<Metadata>),
     /// Write an artifact, or a piece of one.
@@ -157,6 +159,9 @@ impl TryFrom<WorkerCommand> for Command {
         Ok(match command {
             WorkerCommand::Report(state, message, metadata) => {
                 Self::Report(state, message.map(of_agent).transpose()?, metadata)
+            }
+            WorkerCommand::Interim(state, message, metadata) => {
+                Self::Interim(state, message.map(of_agent).transpose()?, metadata)
             }
             WorkerCommand::Ask(state, message, metadata) => {
                 Self::Ask(state, message.map(of_agent).transpose()?, metadata)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use herald_engine::{Agent, AgentRoute, Profile, QueuedTasks, RegistryError, turn::Assignment};
-use herald_protocol::{ErrorKind, TaskState};
+use herald_protocol::{ErrorKind, SendResult, TaskState, request::SendMessage};
 use tokio::sync::Semaphore;
 
 use crate::support::{Bench, Script, answer, eventually, failure_reason, profile, say};
@@ -51,6 +51,29 @@ async fn an_agent_that_is_registered_at_run_time_works_on_tasks() {
     assert_eq!(twice, Err(RegistryError::Twice("late".into())));
     let bad = bench.engine.register(named("Not a name"), gated(&gate));
     assert!(matches!(bad, Err(RegistryError::BadName(_))));
+}
+
+#[tokio::test]
+async fn a_handler_name_belongs_to_one_agent() {
+    let bench = bench().await;
+    let gate = Arc::new(Semaphore::new(100));
+    let called =
+        |name: &str, handler: &str| Profile { handler: Some(handler.into()), ..named(name) };
+    bench.engine.register(called("my-one", "my_one"), gated(&gate)).unwrap();
+    for taken in ["my_one", "script"] {
+        let twice = bench.engine.register(called("other", taken), gated(&gate));
+        assert_eq!(twice, Err(RegistryError::Twice(taken.into())));
+    }
+    for handler in ["my_one", "my-one"] {
+        let send = SendMessage {
+            message: say("hi"),
+            agent: Some(handler.into()),
+            ..SendMessage::default()
+        };
+        let SendResult::Task(task) = bench.sent(send).await.unwrap() else { panic!("no task") };
+        assert_eq!(task.status.state, TaskState::Completed);
+        on(&bench, "my-one").get(&task.id).await.unwrap();
+    }
 }
 
 #[tokio::test]

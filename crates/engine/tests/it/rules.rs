@@ -101,6 +101,26 @@ fn a_turn_that_ends_with_a_question_leaves_it_to_the_unread_message() {
 }
 
 #[test]
+fn an_interim_question_keeps_the_turn_and_needs_no_answer() {
+    let at_work = || [receive(None), Command::Begin(LIVING), receive(None)];
+    for state in TaskState::ALL {
+        let interim = Command::Interim(state, None, None);
+        let now = Timestamp::from_millis(0);
+        let decided = decide(&after(at_work()), interim.clone(), &TaskLimits::default(), now);
+        assert_eq!(decided.is_ok(), state.is_interrupted(), "{state:?}");
+        if decided.is_err() {
+            continue;
+        }
+        let waits = after(at_work().into_iter().chain([interim]));
+        assert_eq!((waits.state(), waits.run.holder), (state, Some(LIVING)));
+        let working = Command::Report(TaskState::Working, None, None);
+        let interim = Command::Interim(state, None, None);
+        let goes_on = after(at_work().into_iter().chain([interim, working]));
+        assert_eq!(goes_on.state(), TaskState::Working);
+    }
+}
+
+#[test]
 fn a_question_expires_only_if_it_is_still_the_same() {
     let expire = |since| Command::Expire {
         since: Timestamp::from_millis(since),
@@ -224,8 +244,10 @@ fn command() -> impl Strategy<Value = Command> {
         proptest::sample::select(TaskState::ALL.to_vec())
             .prop_map(|state| Command::Decline(state, None)),
         (0..8_u64).prop_map(Command::Take),
-        (state, any::<bool>()).prop_map(|(state, stays)| {
-            if stays { Command::Ask(state, None, None) } else { Command::Report(state, None, None) }
+        (state, 0..3_u8).prop_map(|(state, way)| match way {
+            0 => Command::Ask(state, None, None),
+            1 => Command::Interim(state, None, None),
+            _ => Command::Report(state, None, None),
         }),
         (any::<bool>(), 0..3_u8).prop_map(|(append, id)| {
             Command::Write(Chunk {

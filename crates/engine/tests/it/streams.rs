@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use herald_engine::AgentError;
-use herald_protocol::{ErrorKind, StreamEvent, TaskState};
+use herald_protocol::{ErrorKind, Part, StreamEvent, TaskState};
 
 use crate::support::{Bench, Script, answer, artifact_text, eventually, rest, say, text};
 
@@ -51,6 +51,47 @@ async fn a_stream_is_a_task_then_its_events_in_order_then_the_end() {
     }
     let task = bench.get(&id.unwrap()).await.unwrap();
     assert_eq!(artifact_text(&task, "out"), appended);
+}
+
+#[tokio::test]
+async fn an_interim_question_ends_no_stream_and_no_wait() {
+    let bench = Bench::new(Script::new(|turn| {
+        Box::pin(async move {
+            turn.report_interim(TaskState::InputRequired, vec![Part::text("a key?")]).await?;
+            turn.report(TaskState::Working, Vec::new()).await?;
+            turn.append(text("out", "found one"), true).await?;
+            Ok(())
+        })
+    }))
+    .await;
+    let task = bench.send(say("go")).await.unwrap();
+    assert_eq!(task.status.state, TaskState::Completed);
+    let items = rest(&mut bench.stream(say("go")).await.unwrap()).await;
+    let states: Vec<_> = items
+        .iter()
+        .filter_map(|(_, event)| match event {
+            StreamEvent::StatusUpdate(update) => Some(update.status.state),
+            StreamEvent::Task(_) | StreamEvent::ArtifactUpdate(_) | StreamEvent::Message(_) => None,
+        })
+        .collect();
+    let (working, waits) = (TaskState::Working, TaskState::InputRequired);
+    assert_eq!(states, [working, waits, working, TaskState::Completed]);
+    // An agent that returns in this state leaves the question to its caller.
+    let returns = Bench::new(Script::new(|turn| {
+        Box::pin(async move {
+            turn.report_interim(TaskState::InputRequired, vec![Part::text("a key?")]).await?;
+            Ok(())
+        })
+    }))
+    .await;
+    let asked = returns.send(say("go")).await.unwrap();
+    assert_eq!(asked.status.state, waits);
+    assert_eq!(asked.status.message.unwrap().text(), "a key?");
+    // A reader of the stored log sees the same.
+    let mut replay = bench.subscribe(&task.id, Some(1)).await.unwrap();
+    let replayed = rest(&mut replay).await;
+    assert_eq!(replayed.len(), items.len() - 1);
+    assert!(replay.is_over());
 }
 
 // proves: STR-016, STR-018

@@ -64,7 +64,7 @@ pub(crate) struct CommonServeArgs {
     #[arg(long, env = "HERALD_LOG_LEVEL", value_enum, ignore_case = true, value_name = "LEVEL")]
     pub(crate) log_level: Option<LogLevel>,
 
-    /// Print the built-in, configured and found agents, and exit
+    /// Print the handlers that can be chosen, and exit
     #[arg(
         long,
         value_enum,
@@ -84,7 +84,8 @@ pub(crate) struct CommonServeArgs {
     #[arg(long, value_name = "PACKAGE")]
     pub(crate) handler_package: Vec<String>,
 
-    /// Do not search for handlers beside the configuration file and on PATH
+    /// Do not search for handlers beside the configuration file and on PATH, nor, as `a2a-server`, in
+    /// installed Python packages
     #[arg(long)]
     pub(crate) no_discovery: bool,
 }

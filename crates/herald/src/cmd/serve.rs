@@ -42,8 +42,8 @@ use crate::{
         reload,
         remote::Upstreams,
         settings::{
-            AgentRunner, Provenance, ServerSettings, StoreKind, TlsFiles, handlers, no_credentials,
-            packages, skipped, with_stored_keys,
+            AgentRunner, Provenance, PythonHandlers, ServerSettings, StoreKind, TlsFiles, handlers,
+            no_credentials, skipped, with_stored_keys,
         },
     },
 };
@@ -53,15 +53,17 @@ const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 
 /// Serves until a signal stops it.
 pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
-    let packaged = packages(&args.basics).await?;
+    let python = PythonHandlers::load(&args).await?;
+    let (unusable, unsearched) = (python.skipped.clone(), python.unsearched.clone());
     if let Some(format) = args.basics.list_handlers {
-        let handlers = handlers(&args, packaged)?;
+        let handlers = handlers(&args, python)?;
         if !args.basics.no_discovery {
             skipped().iter().for_each(|sentence| warn(sentence));
         }
+        unusable.iter().chain(&unsearched).for_each(|sentence| warn(sentence));
         return list_handlers(handlers, format);
     }
-    let settings = ServerSettings::merge(&args, packaged)?;
+    let settings = ServerSettings::merge(&args, python)?;
     let spans = settings.trace.as_ref().map(Exporter::start).transpose()?;
     logging::start(settings.log_level, settings.log_format, spans.clone());
     if let Some(source) = &settings.source {
@@ -70,6 +72,8 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     if !args.basics.no_discovery {
         skipped().iter().for_each(|sentence| tracing::warn!("{sentence}"));
     }
+    unusable.iter().for_each(|sentence| tracing::warn!("{sentence}"));
+    unsearched.iter().for_each(|sentence| tracing::debug!("{sentence}"));
     // Signal handlers come before anything that shows that the server runs. Without a handler, SIGHUP would end the
     // process.
     let mut signals = Signals::listen()?;
@@ -206,11 +210,11 @@ fn list_handlers(handlers: Vec<(Profile, Provenance)>, format: ListFormat) -> an
     let mut out = io::stdout().lock();
     match format {
         ListFormat::Table => {
-            let names = handlers.iter().map(|(profile, _)| profile.name.as_str().len());
+            let names = handlers.iter().map(|(profile, _)| profile.handler_name().as_str().len());
             let width = names.max().unwrap_or(0).max("HANDLER".len());
             writeln!(out, "{:<width$}  {:<10}  DESCRIPTION", "HANDLER", "SOURCE")?;
             for (profile, provenance) in handlers {
-                let (name, description) = (profile.name.as_str(), &profile.description);
+                let (name, description) = (profile.handler_name().as_str(), &profile.description);
                 writeln!(out, "{name:<width$}  {:<10}  {description}", provenance.name())?;
             }
         }
@@ -226,7 +230,10 @@ fn list_handlers(handlers: Vec<(Profile, Provenance)>, format: ListFormat) -> an
 /// One entry of the list as JSON.
 #[derive(Serialize)]
 struct HandlerRow<'a> {
+    /// The name by which it is chosen.
     name: &'a str,
+    /// The agent's name, which is also the segment of its URL.
+    agent: &'a str,
     description: &'a str,
     source: &'static str,
     path: Option<&'a Path>,
@@ -235,7 +242,8 @@ struct HandlerRow<'a> {
 impl<'a> HandlerRow<'a> {
     fn new((profile, provenance): &'a (Profile, Provenance)) -> Self {
         Self {
-            name: profile.name.as_str(),
+            name: profile.handler_name().as_str(),
+            agent: profile.name.as_str(),
             description: &profile.description,
             source: provenance.name(),
             path: provenance.path(),

@@ -8,9 +8,10 @@ mod coding;
 mod discovery;
 mod limits;
 mod llm;
-mod packages;
+mod namesake;
 mod program;
 mod push;
+mod python;
 mod server_card;
 mod tls;
 mod trace;
@@ -46,8 +47,9 @@ use auth::NOBODY_CAN_CALL;
 pub(crate) use auth::{AuthSettings, check_names, no_credentials};
 use card::CardFields;
 pub(crate) use discovery::{Provenance, skipped};
-pub(crate) use packages::packages;
+use namesake::{namesake, twice};
 pub(crate) use push::{webhook_config, with_stored_keys};
+pub(crate) use python::{PythonHandler, PythonHandlers, packages};
 use server_card::ServerCard;
 pub(crate) use tls::TlsFiles;
 pub(crate) use trace::TraceSettings;
@@ -112,16 +114,15 @@ pub(crate) enum AgentRunner {
 
 impl ServerSettings {
     /// Merges the arguments with the file. clap has already merged flags and environment.
-    /// `packaged` are the agents of `--handler-package`.
-    pub(crate) fn merge(args: &Serve, packaged: Vec<AgentSection>) -> anyhow::Result<Self> {
+    pub(crate) fn merge(args: &Serve, python: PythonHandlers) -> anyhow::Result<Self> {
         let source = config_path(args);
         let config = source.as_deref().map(FileConfig::read).transpose()?.unwrap_or_default();
-        Self::from_parts(args, packaged, config, source)
+        Self::from_parts(args, python, config, source)
     }
 
     fn from_parts(
         args: &Serve,
-        packaged: Vec<AgentSection>,
+        python: PythonHandlers,
         mut config: FileConfig,
         source: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
@@ -159,7 +160,7 @@ impl ServerSettings {
             .map(|chosen| chosen.into_iter().map(card_interface).collect());
         let mut agent_card_interfaces = BTreeMap::new();
         let (mut agents, mut own_card_keys) = (Vec::new(), Vec::new());
-        for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
+        for (section, provenance) in sections(args, python, config.agents, source.as_deref())? {
             own_card_keys.push(CardFields::of_agent(&section.common).names());
             // The public conformance kit checks the bindings of the card, so the card lists all.
             if chosen.is_none() && section.kind.kind() == AgentKind::Conformance {
@@ -185,6 +186,7 @@ impl ServerSettings {
                 MissingVersionKey::Lenient => MissingVersion::Lenient,
             },
             switched_off,
+            expects_old_clients: args.is_a2a_server,
             grpc_reflection: config.grpc.reflection,
             mcp: McpConfig {
                 enabled: config.mcp.enabled,
@@ -259,23 +261,20 @@ impl StoreKind {
     }
 }
 
-/// All agents: built-in, configured and found.
+/// All agents that are served with these arguments.
 pub(crate) fn handlers(
     args: &Serve,
-    packaged: Vec<AgentSection>,
+    python: PythonHandlers,
 ) -> anyhow::Result<Vec<(Profile, Provenance)>> {
-    let built_in = [Echo::profile("echo"), Conformance::profile("conformance")];
-    let mut handlers: Vec<_> = built_in.map(|profile| (profile, Provenance::BuiltIn)).into();
     let source = config_path(args);
     let config = source.as_deref().map(FileConfig::read).transpose()?.unwrap_or_default();
-    for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
+    default_agent(&config.agents)?;
+    let sections = sections(args, python, config.agents, source.as_deref())?;
+    let profile = |(section, provenance)| {
         let agent = agent(section, provenance, &Processes::new(None))?;
-        if agent.provenance != Provenance::BuiltIn {
-            handlers.retain(|(known, _)| known.name != agent.profile.name);
-            handlers.push((agent.profile, agent.provenance));
-        }
-    }
-    Ok(handlers)
+        Ok((agent.profile, agent.provenance))
+    };
+    sections.into_iter().map(profile).collect()
 }
 
 fn config_path(args: &Serve) -> Option<PathBuf> {
@@ -466,7 +465,7 @@ fn default_agent(sections: &[AgentSection]) -> Result<Option<AgentName>, ConfigE
 /// packages, and found ones.
 fn sections(
     args: &Serve,
-    packaged: Vec<AgentSection>,
+    python: PythonHandlers,
     configured: Vec<AgentSection>,
     source: Option<&Path>,
 ) -> anyhow::Result<Vec<(AgentSection, Provenance)>> {
@@ -478,11 +477,33 @@ fn sections(
         sections.push((AgentSection::new("echo", KindSection::Echo), Provenance::BuiltIn));
     }
     let found = if args.basics.no_discovery { Vec::new() } else { discovery::discover(source)? };
-    let packaged = packaged.into_iter().map(|section| (section, Provenance::Package));
-    for (section, provenance) in packaged.chain(found) {
+    for PythonHandler { section, place } in python.given {
+        if let Some(known) = namesake(&sections, &section) {
+            return Err(twice(known, &section, &place));
+        }
+        sections.push((section, Provenance::Package(place)));
+    }
+    for (section, provenance) in found {
         // A found agent does not replace a configured one.
-        if !sections.iter().any(|(known, _)| known.common.name == section.common.name) {
+        if namesake(&sections, &section).is_none() {
             sections.push((section, provenance));
+        }
+    }
+    for PythonHandler { section, place } in python.installed {
+        match namesake(&sections, &section) {
+            None => sections.push((section, Provenance::Installed(place))),
+            Some((_, Provenance::Package(known) | Provenance::Installed(known)))
+                if *known == place => {}
+            Some(known @ (_, Provenance::Package(_) | Provenance::Installed(_))) => {
+                return Err(twice(known, &section, &place));
+            }
+            Some((
+                _,
+                Provenance::BuiltIn
+                | Provenance::CommandLine
+                | Provenance::Configured
+                | Provenance::Found(_),
+            )) => {}
         }
     }
     Ok(sections)
@@ -533,6 +554,7 @@ fn build(section: AgentSection, processes: &Processes) -> Result<(Profile, Agent
 /// The profile of an agent with the keys that every agent takes.
 fn completed(mut profile: Profile, section: AgentSection) -> Result<Profile, KeyError> {
     let (kind, mut common) = (section.kind.kind(), section.common);
+    profile.handler = section.handler.map(AgentName::from);
     if common.name != kind.name() {
         profile.title.clone_from(&common.name);
     }

@@ -1,6 +1,7 @@
 //! Tests of the real binary with SDK clients and servers, coding agents and Python.
 //!
-//! The first word of a test's name is what `cargo xtask test` has to install for it: `clients`, `servers`, `coding` or `python`.
+//! The first word of a test's name is what `cargo xtask test` has to install for it: `clients`, `servers`, `coding`,
+//! `python` or `install`.
 
 #![expect(
     dead_code,
@@ -45,9 +46,11 @@ mod coding_codex;
 mod coding_gemini;
 mod coding_mcp;
 mod coding_opencode;
+mod install;
 mod python_handler;
 mod python_kit;
 mod python_package;
+mod python_server;
 mod python_worker;
 mod servers_conformance;
 mod servers_other;

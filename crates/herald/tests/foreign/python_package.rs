@@ -123,8 +123,9 @@ async fn handlers_of_a_package_are_listed_and_a_missing_package_is_named() {
         ended(command)
     };
     let listed: Vec<Value> = serde_json::from_str(&list("town").await.stdout).unwrap();
-    let one = listed.iter().find(|one| one["name"] == "loud-one").unwrap();
+    let one = listed.iter().find(|one| one["name"] == "loud_one").unwrap();
     assert_eq!((&one["source"], &one["description"]), (&"package".into(), &"Shouts.".into()));
+    assert_eq!(one["agent"], "loud-one");
     let refused = list("no_such_module").await;
     assert!(!refused.status.success());
     assert!(refused.stderr.contains("No module named 'no_such_module'"), "{}", refused.stderr);

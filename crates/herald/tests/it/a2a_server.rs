@@ -2,12 +2,14 @@
 
 use std::{os::unix::fs::symlink, path::PathBuf};
 
-use serde_json::json;
-use tokio::process::Command;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, process::Command, time::timeout};
+use tokio_tungstenite::tungstenite::Message;
 
 use crate::{
     http::Call,
-    support::{Ended, Herald, Options, ended, herald},
+    support::{AGENTS, Ended, Herald, Options, SOON, ended, eventually, herald},
 };
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_a2a-server");
@@ -19,7 +21,12 @@ async fn a2a_server(arguments: &[&str]) -> Ended {
 }
 
 fn send(text: &str) -> Call {
-    let params = json!({ "message": { "parts": [{ "type": "text", "text": text }] } });
+    send_to("echo", text)
+}
+
+fn send_to(handler: &str, text: &str) -> Call {
+    let message = json!({ "parts": [{ "type": "text", "text": text }] });
+    let params = json!({ "message": message, "handler": handler });
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tasks/send", "params": params });
     Call::post("/a2a", &call)
 }
@@ -74,16 +81,90 @@ async fn a_link_with_that_name_works_too() {
 
 #[tokio::test]
 async fn handlers_are_listed_under_both_names() {
-    let listed = a2a_server(&["--list-handlers"]).await;
+    let listed = a2a_server(&["--list-handlers", "--no-discovery"]).await;
     assert!(listed.status.success(), "{listed:?}");
     let lines: Vec<_> = listed.stdout.lines().collect();
-    assert!(lines[0].starts_with("HANDLER"), "{listed:?}");
-    for name in ["echo", "conformance"] {
-        assert!(lines.iter().any(|line| line.starts_with(name)), "no {name} in {listed:?}");
-    }
-    assert_eq!(herald(&["serve", "--list-handlers"]).await.stdout, listed.stdout);
-    let both = a2a_server(&["--list-handlers", "--no-discovery"]).await;
+    assert!(lines[0].starts_with("HANDLER") && lines[1].starts_with("echo "), "{listed:?}");
+    assert_eq!(lines.len(), 2, "{listed:?}");
+    let both = herald(&["serve", "--list-handlers", "--no-discovery"]).await;
     assert_eq!(both.stdout, listed.stdout);
+}
+
+#[tokio::test]
+async fn exactly_the_listed_handlers_can_be_chosen() {
+    for config in ["", AGENTS] {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("herald.toml");
+        std::fs::write(&file, config).unwrap();
+        let flags = ["--config", file.to_str().unwrap(), "--no-discovery"];
+        let listed = a2a_server(&[&["--list-handlers=json"][..], &flags].concat()).await;
+        let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+        let names = listed.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
+        let names: Vec<_> = names.collect();
+        let herald = Herald::start(Options::a2a_server(PROGRAM).arguments(flags)).await;
+        for name in ["echo", "conformance", "nobody"] {
+            let answer = herald.call(&send_to(name, "hello")).await.json();
+            let chosen = answer.get("result").is_some();
+            assert_eq!(chosen, names.contains(&name), "{name}: {names:?}, {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_flags_it_listens_on_port_8000() {
+    // Whoever has the port: it cannot be bound again, and the error names it.
+    let _taken = std::net::TcpListener::bind("127.0.0.1:8000");
+    let refused = Options::a2a_server(PROGRAM).no_port().refused().await;
+    assert!(refused.stderr.contains("cannot listen on 127.0.0.1:8000"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn http_websocket_and_events_are_on_its_one_port() {
+    let herald = Herald::start(Options::a2a_server(PROGRAM)).await;
+    let mut events = herald.client().await.open(&Call::get("/events")).await.unwrap();
+    let tcp = TcpStream::connect(herald.address).await.unwrap();
+    let url = format!("ws://{}/ws", herald.address);
+    let (mut socket, _) = tokio_tungstenite::client_async(url, tcp).await.unwrap();
+    let over_http = herald.call(&send("good morning")).await.json()["result"]["id"].clone();
+    let call =
+        json!({ "jsonrpc": "2.0", "id": 7, "method": "tasks/get", "params": { "id": over_http } });
+    socket.send(Message::text(call.to_string())).await.unwrap();
+    let answer = timeout(SOON, socket.next()).await.unwrap().unwrap().unwrap();
+    let answer: Value = serde_json::from_str(answer.to_text().unwrap()).unwrap();
+    assert_eq!((&answer["id"], &answer["result"]["id"]), (&json!(7), &over_http));
+    let id = over_http.as_str().unwrap();
+    loop {
+        let event = events.next().await.unwrap().expect("the events of the task");
+        if event.data.contains(id) && event.data.contains("completed") {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn task_ids_are_uuids_and_the_echo_is_that_of_the_document() {
+    let herald = Herald::start(Options::a2a_server(PROGRAM)).await;
+    let task = herald.call(&send("tell me a joke")).await.json();
+    let id = task["result"]["id"].as_str().unwrap();
+    assert!(uuid::Uuid::try_parse(id).is_ok(), "{task}");
+    assert_eq!(task["result"]["artifacts"][0]["parts"][0]["text"], "Echo: tell me a joke");
+}
+
+#[tokio::test]
+async fn the_line_to_try_is_a_tasks_send_and_old_versions_are_not_logged() {
+    let herald = Herald::start(Options::a2a_server(PROGRAM)).await;
+    let line = herald.greeting.lines().find_map(|line| line.trim().strip_prefix("try "));
+    let line = line.unwrap_or_else(|| panic!("{}", herald.greeting)).trim();
+    assert!(line.contains("\"tasks/send\"") && line.contains("/rpc"), "{line}");
+    let mut command = Command::new("sh");
+    command.args(["-c", line]);
+    let answer = ended(command).await;
+    let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
+    let id = answer["result"]["id"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    let done = format!("Background runner completed for task {id}");
+    eventually(SOON, "the task is done", async || herald.log().contains(&done)).await;
+    let log = herald.log();
+    assert!(!log.contains("A2A 0.1") && !log.contains("still uses"), "{log}");
 }
 
 #[tokio::test]

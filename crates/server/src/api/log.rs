@@ -42,7 +42,7 @@ fn view(logged: LogEntry) -> Result<LogEntryView, Error> {
     let LogEntry { entry, position, at, cause } = logged;
     let (kind, state) = match entry.kind {
         Kind::Received(state) => ("message", Some(state)),
-        Kind::Status(state) => ("status", Some(state)),
+        Kind::Status(state) | Kind::Interim(state) => ("status", Some(state)),
         Kind::Artifact => ("artifact", None),
         Kind::Reply => ("reply", None),
     };

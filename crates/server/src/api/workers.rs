@@ -101,6 +101,9 @@ fn command(command: TurnCommand) -> WorkerCommand {
         TurnCommand::Report(StatusCommand { state, message, metadata }) => {
             WorkerCommand::Report(state, message, metadata)
         }
+        TurnCommand::Interim(StatusCommand { state, message, metadata }) => {
+            WorkerCommand::Interim(state, message, metadata)
+        }
         TurnCommand::Ask(StatusCommand { state, message, metadata }) => {
             WorkerCommand::Ask(state, message, metadata)
         }

@@ -54,7 +54,7 @@ impl Exchange<'_> {
         let took = self.started.elapsed();
         let call = AnsweredCall { agent, operation, version, binding, took };
         let first = self.shared.metrics.called(&call, error);
-        if first {
+        if first && !self.shared.config.expects_old_clients {
             let client = self.parts.headers.get(header::USER_AGENT);
             let client = client.and_then(|client| client.to_str().ok()).unwrap_or("unknown");
             let (client, binding) = (client.get(..80).unwrap_or(client), binding.name());

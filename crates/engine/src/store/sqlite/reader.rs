@@ -295,7 +295,7 @@ fn cause(row: &Row<'_>) -> Result<Cause, Fault> {
 fn implied(kind: Kind) -> Actor {
     match kind {
         Kind::Received(_) => Actor::Caller,
-        Kind::Status(_) | Kind::Artifact | Kind::Reply => Actor::Agent,
+        Kind::Status(_) | Kind::Interim(_) | Kind::Artifact | Kind::Reply => Actor::Agent,
     }
 }
 

@@ -9,7 +9,7 @@ use herald_server::Server;
 use crate::{
     args::Serve,
     cmd::serve,
-    serve::settings::{ServerSettings, packages},
+    serve::settings::{PythonHandlers, ServerSettings},
 };
 
 use super::Finding;
@@ -34,8 +34,8 @@ pub(super) async fn check(args: &Serve) -> (Finding, Option<Subject>) {
 
 /// Builds the server as a start does, on a store in memory.
 async fn build(args: &Serve) -> anyhow::Result<Subject> {
-    let packaged = packages(&args.basics).await?;
-    let settings = ServerSettings::merge(args, packaged)?;
+    let python = PythonHandlers::load(args).await?;
+    let settings = ServerSettings::merge(args, python)?;
     let webhooks = serve::unstored_webhooks(&settings)?;
     let engine = serve::build_engine(&settings, Arc::new(Sqlite::memory()?), webhooks)?;
     let server = serve::build(&settings, engine, None, serve::Access::default(), None)?;

@@ -32,6 +32,9 @@ pub(crate) struct AgentSection {
     pub(crate) common: CommonSection,
     #[schemars(flatten)]
     pub(crate) kind: KindSection,
+    /// The name that a handler gives itself, if that differs from the agent's.
+    #[schemars(skip)]
+    pub(crate) handler: Option<String>,
     /// The directory that paths are relative to, if not the server's.
     #[schemars(skip)]
     pub(crate) base: PathBuf,
@@ -421,7 +424,7 @@ impl AgentSection {
     /// An agent that is not from a file.
     pub(crate) fn new(name: &str, kind: KindSection) -> Self {
         let common = CommonSection { name: name.to_owned(), ..CommonSection::default() };
-        Self { common, kind, base: PathBuf::new(), place: ConfigTable::default() }
+        Self { common, kind, handler: None, base: PathBuf::new(), place: ConfigTable::default() }
     }
 
     /// Reads an element of `agents`.
@@ -483,7 +486,7 @@ impl AgentSection {
         }
         let common = part(&span, common).map_err(refused)?;
         let kind = KindSection::read(kind, &span, rest).map_err(refused)?;
-        Ok(Self { common, kind, base: PathBuf::new(), place })
+        Ok(Self { common, kind, handler: None, base: PathBuf::new(), place })
     }
 }
 

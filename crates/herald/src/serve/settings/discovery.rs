@@ -26,8 +26,10 @@ pub(crate) enum Provenance {
     CommandLine,
     /// The configuration file.
     Configured,
-    /// A package that the command line names.
-    Package,
+    /// A package that the command line names: the class and file of the handler.
+    Package(String),
+    /// An installed package: the class and file of the handler.
+    Installed(String),
     /// A manifest, or a program on `PATH`.
     Found(PathBuf),
 }
@@ -39,7 +41,8 @@ impl Provenance {
             Self::BuiltIn => "built-in",
             Self::CommandLine => "flag",
             Self::Configured => "configured",
-            Self::Package => "package",
+            Self::Package(_) => "package",
+            Self::Installed(_) => "installed",
             Self::Found(_) => "found",
         }
     }
@@ -47,7 +50,11 @@ impl Provenance {
     /// The file of a found agent.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
-            Self::BuiltIn | Self::CommandLine | Self::Configured | Self::Package => None,
+            Self::BuiltIn
+            | Self::CommandLine
+            | Self::Configured
+            | Self::Package(_)
+            | Self::Installed(_) => None,
             Self::Found(path) => Some(path),
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     serve::config::{AgentKind, AgentSection, FileConfig},
 };
 
-use super::{AgentRunner, AgentSettings, Provenance, agent, coding, program};
+use super::{AgentRunner, AgentSettings, Provenance, PythonHandler, agent, coding, program};
 
 /// An agent that runs in this process.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct WorkerAgent {
 /// The agent of a worker for this role.
 pub(crate) fn worker_agent(
     args: &Serve,
-    packaged: Vec<AgentSection>,
+    packaged: Vec<PythonHandler>,
     role: &str,
     description: Option<&str>,
     processes: &Processes,
@@ -46,7 +46,7 @@ pub(crate) fn worker_agent(
 
 fn section(
     args: &Serve,
-    packaged: Vec<AgentSection>,
+    packaged: Vec<PythonHandler>,
     role: &str,
 ) -> anyhow::Result<(AgentSection, Provenance)> {
     if let Some(section) = program::of_flags(args)? {
@@ -56,8 +56,9 @@ fn section(
         return coding_agent(args);
     }
     if !packaged.is_empty() {
-        let section = chosen(packaged, role, "the handler package")?;
-        return Ok((section, Provenance::Package));
+        let sections = packaged.into_iter().map(|handler| handler.section).collect();
+        let section = chosen(sections, role, "the handler package")?;
+        return Ok((section, Provenance::CommandLine));
     }
     if let Some(path) = &args.config {
         let agents = FileConfig::read(path)?.agents;
