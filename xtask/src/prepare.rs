@@ -297,9 +297,14 @@ impl Piece {
         npm
     }
 
-    /// Node looks for packages beside a script, so scripts come along, always the newest.
+    /// Node looks for packages beside a script, so scripts come along, always the newest, with those that the
+    /// scripts of several directories share.
     fn copy_scripts(&self) -> anyhow::Result<()> {
-        for source in &self.sources {
+        if self.kind != Kind::JavaScript {
+            return Ok(());
+        }
+        let shared = self.sources.iter().filter_map(|source| source.parent());
+        for source in self.sources.iter().map(PathBuf::as_path).chain(shared) {
             for entry in fs::read_dir(source)? {
                 let script = entry?.path();
                 if let (Some("mjs"), Some(name)) =

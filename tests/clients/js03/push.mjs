@@ -6,88 +6,35 @@
 // `ok` or `FAIL`; the exit code is 1 if any step failed.
 
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { inspect, isDeepStrictEqual, parseArgs } from 'node:util';
 import {
   ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTransportFactory,
 } from '@a2a-js/sdk/client';
 import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
+import { CREDENTIALS, Receiver } from './receiver.mjs';
+import { check, commandLine, equal, run } from './steps.mjs';
 
 const TRANSPORTS = {
   jsonrpc: new JsonRpcTransportFactory(),
   rest: new RestTransportFactory(),
   grpc: new GrpcTransportFactory(),
 };
-const STEP_TIMEOUT_MS = 30_000;
-const TOKEN = 'a token of the receiver';
-const CREDENTIALS = 'dXNlcjpwYXNz';
 
-const { values, positionals } = parseArgs({
-  options: { transport: { type: 'string', default: 'jsonrpc' } },
-  allowPositionals: true,
-});
-const [base] = positionals;
-const transport = TRANSPORTS[values.transport];
-if (!base || !transport) {
-  console.error('usage: node push.mjs BASE_URL [--transport jsonrpc|rest|grpc]');
-  process.exit(2);
-}
-
-function check(condition, why) {
-  if (!condition) throw new Error(why);
-}
-
-function equal(got, want, what) {
-  const show = (value) => inspect(value, { depth: 6 });
-  check(isDeepStrictEqual(got, want), `${what}: got ${show(got)}, want ${show(want)}`);
-}
+const { base, name } = commandLine('push.mjs', TRANSPORTS);
+const transport = TRANSPORTS[name];
 
 function textOf(parts) {
   return parts.map((part) => part.text ?? '').join('');
 }
 
 // The receiver accepts what the SDK's own sender sends: a whole task, with the token in its header.
-const deliveries = {}; // path to tasks
-const faults = [];
-
-function accept(request, body) {
-  equal(request.headers['content-type'], 'application/json', 'content type');
-  equal(request.headers['x-a2a-notification-token'], TOKEN, 'token');
-  const scheme = request.url === '/basic' ? `Basic ${CREDENTIALS}` : `Bearer ${TOKEN}`;
-  equal(request.headers.authorization, scheme, 'authorization');
+function read(body) {
   const task = JSON.parse(body);
   equal(task.kind, 'task', 'kind');
   check(task.id && task.contextId && task.status?.state, 'the task lacks a required member');
-  (deliveries[request.url] ??= []).push(task);
+  return task;
 }
 
-const server = createServer(async (request, response) => {
-  let body = '';
-  for await (const piece of request.setEncoding('utf8')) body += piece;
-  try {
-    accept(request, body);
-  } catch (error) {
-    faults.push(`${error.message} for ${body}`);
-    response.statusCode = 400;
-  }
-  response.end();
-});
-await once(server.listen(0, '127.0.0.1'), 'listening');
-const hooks = `http://127.0.0.1:${server.address().port}`;
-
-// Waits for a delivery of this state on this path, and returns all deliveries there.
-async function received(path, state) {
-  for (;;) {
-    check(!faults.length, faults.join('; '));
-    const tasks = deliveries[path] ?? [];
-    if (tasks.at(-1)?.status.state === state) return tasks;
-    await sleep(10);
-  }
-}
-
-const config = (path, more = {}) => ({ url: `${hooks}${path}`, token: TOKEN, ...more });
+const receiver = await new Receiver('application/json', read, (task) => task.status.state).listen();
 
 function user(text, { configuration, ...ids } = {}) {
   const parts = [{ kind: 'text', text }];
@@ -105,10 +52,10 @@ const steps = {
   },
 
   async inline() {
-    const configuration = { blocking: false, pushNotificationConfig: config('/inline') };
+    const configuration = { blocking: false, pushNotificationConfig: receiver.config('/inline') };
     const request = user('tck-stream-chunked chunks=5 size=16 delay_ms=5', { configuration });
     const { id } = await client.sendMessage(request);
-    const tasks = await received('/inline', 'completed');
+    const tasks = await receiver.received('/inline', 'completed');
     equal([...new Set(tasks.map((task) => task.id))], [id], 'task');
     const stored = await client.getTask({ id });
     equal(textOf(tasks.at(-1).artifacts[0].parts), textOf(stored.artifacts[0].parts), 'text of the artifact');
@@ -119,10 +66,10 @@ const steps = {
     const { id: taskId, contextId } = asked;
     equal(asked.status.state, 'input-required', 'first turn');
     const create = async (path, more) => {
-      const pushNotificationConfig = config(path, more);
+      const pushNotificationConfig = receiver.config(path, more);
       const created = await client.setTaskPushNotificationConfig({ taskId, pushNotificationConfig });
       equal(created.taskId, taskId, 'task of the config');
-      equal(created.pushNotificationConfig.url, `${hooks}${path}`, 'URL of the config');
+      equal(created.pushNotificationConfig.url, `${receiver.base}${path}`, 'URL of the config');
       return created.pushNotificationConfig;
     };
     await create('/late', { id: 'late' });
@@ -132,31 +79,15 @@ const steps = {
     const listed = await client.listTaskPushNotificationConfig({ id: taskId });
     equal(listed.map((one) => one.pushNotificationConfig.id).toSorted(), ['late', 'mine'], 'listed configs');
     for (const path of ['/late', '/basic']) {
-      const [first] = await received(path, 'input-required');
+      const [first] = await receiver.received(path, 'input-required');
       check(first.status.message.parts.length, 'the question is missing');
     }
     await client.deleteTaskPushNotificationConfig(named);
     const done = await client.sendMessage(user('done', { taskId, contextId }));
     equal(done.status.state, 'completed', 'last turn');
-    await received('/late', 'completed');
-    equal(deliveries['/basic'].length, 1, 'deliveries to the deleted config');
+    await receiver.received('/late', 'completed');
+    equal(receiver.events['/basic'].length, 1, 'deliveries to the deleted config');
   },
 };
 
-let passed = 0;
-let failed = 0;
-for (const [name, step] of Object.entries(steps)) {
-  const timeout = sleep(STEP_TIMEOUT_MS).then(() => {
-    throw new Error(`no end after ${STEP_TIMEOUT_MS} ms`);
-  });
-  try {
-    await Promise.race([step(), timeout]);
-    passed += 1;
-    console.log(`ok ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAIL ${name}: ${error.message.replace(/\s+/g, ' ')}`);
-  }
-}
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed ? 1 : 0);
+await run(steps, () => client);

@@ -6,12 +6,13 @@
 // the exit code is 1 if any step failed. There is no step `list`: 0.3 has no such operation.
 
 import { randomUUID } from 'node:crypto';
-import { inspect, isDeepStrictEqual, parseArgs } from 'node:util';
+import { inspect } from 'node:util';
 import {
   ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTransportFactory,
   TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError,
 } from '@a2a-js/sdk/client';
 import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
+import { check, commandLine, equal, run } from './steps.mjs';
 
 const TRANSPORTS = {
   jsonrpc: new JsonRpcTransportFactory(),
@@ -20,27 +21,9 @@ const TRANSPORTS = {
 };
 // The REST and the gRPC client of this SDK share a converter, with what it loses.
 const CONVERTED = ['rest', 'grpc'];
-const STEP_TIMEOUT_MS = 30_000;
 
-const { values, positionals } = parseArgs({
-  options: { transport: { type: 'string', default: 'jsonrpc' } },
-  allowPositionals: true,
-});
-const [base] = positionals;
-const transport = TRANSPORTS[values.transport];
-if (!base || !transport) {
-  console.error('usage: node scenario.mjs BASE_URL [--transport jsonrpc|rest|grpc]');
-  process.exit(2);
-}
-
-function check(condition, why) {
-  if (!condition) throw new Error(why);
-}
-
-function equal(got, want, what) {
-  const show = (value) => inspect(value, { depth: 6 });
-  check(isDeepStrictEqual(got, want), `${what}: got ${show(got)}, want ${show(want)}`);
-}
+const { base, name } = commandLine('scenario.mjs', TRANSPORTS);
+const transport = TRANSPORTS[name];
 
 function inState(task, state, what) {
   equal(task?.status?.state, state, what);
@@ -115,7 +98,7 @@ const steps = {
     equal(new Set(chunks.map((chunk) => chunk.artifact.artifactId)).size, 1, 'number of artifacts');
     // The converter loses the flag on the way in.
     const appended = chunks.map((chunk) => Boolean(chunk.append));
-    if (!CONVERTED.includes(values.transport)) equal(appended, [false, ...Array(9).fill(true)], 'append flags');
+    if (!CONVERTED.includes(name)) equal(appended, [false, ...Array(9).fill(true)], 'append flags');
     const texts = chunks.map((chunk) => textOf(chunk.artifact.parts));
     equal(texts.map((text) => Buffer.byteLength(text)), Array(10).fill(16), 'chunk sizes');
     const last = events.at(-1);
@@ -198,7 +181,7 @@ const steps = {
     await refused(look(randomUUID()), TaskNotFoundError, 'get of an unknown task');
     const late = user('too late', { taskId: finished.id });
     // The gRPC client knows this status for other methods only and passes it on as it is.
-    const type = values.transport === 'grpc' ? Error : UnsupportedOperationError;
+    const type = name === 'grpc' ? Error : UnsupportedOperationError;
     await refused(ask(late), type, 'send to a completed task');
   },
 
@@ -206,10 +189,10 @@ const steps = {
     const bytes = Buffer.from(Array.from({ length: 256 }, (_, i) => i)).toString('base64');
     const data = { n: 1, pi: 3.5, none: null, list: [1, 'zwei', true, { 鍵: '値' }] };
     // The gRPC client cannot write a null.
-    if (values.transport === 'grpc') delete data.none;
+    if (name === 'grpc') delete data.none;
     const file = { bytes, mimeType: 'application/octet-stream' };
     // The converter has no field for a file's name and drops it.
-    if (!CONVERTED.includes(values.transport)) file.name = 'ümlaut 文.bin';
+    if (!CONVERTED.includes(name)) file.name = 'ümlaut 文.bin';
     const parts = [{ kind: 'data', data }, { kind: 'file', file }];
     const request = user('tck-complete-task 👩‍👩‍👧‍👦 e\u0301 漢字 \u202eשלום "\\\n\u2028 end', { parts });
     const task = await ask(request);
@@ -224,28 +207,9 @@ const steps = {
     // The other official SDKs of 0.3 put base64 text into the protobuf's bytes; Herald writes what
     // most of them read, and this one encodes it once more.
     const received = { ...attached.file };
-    if (CONVERTED.includes(values.transport)) received.bytes = Buffer.from(received.bytes, 'base64').toString();
+    if (CONVERTED.includes(name)) received.bytes = Buffer.from(received.bytes, 'base64').toString();
     equal(received, file, 'file part');
   },
 };
 
-let passed = 0;
-let failed = 0;
-for (const [name, step] of Object.entries(steps)) {
-  let timer;
-  const timeout = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no end after ${STEP_TIMEOUT_MS} ms`)), STEP_TIMEOUT_MS);
-  });
-  try {
-    await Promise.race([step(), timeout]);
-    passed += 1;
-    console.log(`ok ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAIL ${name}: ${error.message.replace(/\s+/g, ' ')}`);
-  }
-  clearTimeout(timer);
-  if (!client) break; // without a card there is no client
-}
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed ? 1 : 0);
+await run(steps, () => client);

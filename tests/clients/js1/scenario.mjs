@@ -6,40 +6,23 @@
 // the exit code is 1 if any step failed.
 
 import { randomUUID } from 'node:crypto';
-import { inspect, isDeepStrictEqual, parseArgs } from 'node:util';
+import { inspect } from 'node:util';
 import { Role, SendMessageRequest, TaskState } from '@a2a-js/sdk';
 import {
   ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTransportFactory,
 } from '@a2a-js/sdk/client';
 import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
 import { TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError } from '@a2a-js/sdk/errors';
+import { check, commandLine, equal, run } from './steps.mjs';
 
 const TRANSPORTS = {
   jsonrpc: new JsonRpcTransportFactory(),
   rest: new RestTransportFactory(),
   grpc: new GrpcTransportFactory(),
 };
-const STEP_TIMEOUT_MS = 30_000;
 
-const { values, positionals } = parseArgs({
-  options: { transport: { type: 'string', default: 'jsonrpc' } },
-  allowPositionals: true,
-});
-const [base] = positionals;
-const transport = TRANSPORTS[values.transport];
-if (!base || !transport) {
-  console.error('usage: node scenario.mjs BASE_URL [--transport jsonrpc|rest|grpc]');
-  process.exit(2);
-}
-
-function check(condition, why) {
-  if (!condition) throw new Error(why);
-}
-
-function equal(got, want, what) {
-  const show = (value) => inspect(value, { depth: 6 });
-  check(isDeepStrictEqual(got, want), `${what}: got ${show(got)}, want ${show(want)}`);
-}
+const { base, name } = commandLine('scenario.mjs', TRANSPORTS);
+const transport = TRANSPORTS[name];
 
 function inState(task, state, what) {
   equal(TaskState[task?.status?.state], TaskState[state], what);
@@ -245,23 +228,4 @@ const steps = {
   },
 };
 
-let passed = 0;
-let failed = 0;
-for (const [name, step] of Object.entries(steps)) {
-  let timer;
-  const timeout = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no end after ${STEP_TIMEOUT_MS} ms`)), STEP_TIMEOUT_MS);
-  });
-  try {
-    await Promise.race([step(), timeout]);
-    passed += 1;
-    console.log(`ok ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAIL ${name}: ${error.message.replace(/\s+/g, ' ')}`);
-  }
-  clearTimeout(timer);
-  if (!client) break; // without a card there is no client
-}
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed ? 1 : 0);
+await run(steps, () => client);

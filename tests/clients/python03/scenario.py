@@ -6,11 +6,11 @@ The server must offer the `conformance` agent at BASE_URL. Every step prints `ok
 the exit code is 1 if any step failed. There is no step `list`: 0.3 has no such operation.
 """
 
-import argparse
 import asyncio
 import base64
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import grpc
@@ -22,23 +22,16 @@ from a2a.types import (
     TaskQueryParams, TaskState, TextPart, TransportProtocol,
 )
 
+sys.path.append(str(Path(__file__).parent.parent))
+from client_steps import STEP_TIMEOUT, check, command_line, equal, run  # noqa: E402
+
 TRANSPORTS = {
     "jsonrpc": TransportProtocol.jsonrpc,
     "rest": TransportProtocol.http_json,
     "grpc": TransportProtocol.grpc,
 }
-STEP_TIMEOUT = 30.0
 
 NOT_FOUND, NOT_CANCELABLE, UNSUPPORTED = -32001, -32002, -32004
-
-
-def check(condition, why):
-    if not condition:
-        raise AssertionError(why)
-
-
-def equal(got, want, what):
-    check(got == want, f"{what}: got {got!r}, want {want!r}")
 
 
 def in_state(task, state, what):
@@ -241,26 +234,8 @@ async def main(base, transport):
         scenario.card_, scenario.send, scenario.stream, scenario.get, scenario.cancel,
         scenario.resubscribe, scenario.multi_turn, scenario.errors, scenario.parts,
     ]
-    passed = failed = 0
-    for step in steps:
-        name = step.__name__.strip("_").replace("_", "-")
-        try:
-            await asyncio.wait_for(step(), STEP_TIMEOUT)
-            passed += 1
-            print(f"ok {name}", flush=True)
-        except Exception as error:
-            failed += 1
-            why = str(error) if isinstance(error, AssertionError) else repr(error)
-            print(f"FAIL {name}: {' '.join(why.split())}", flush=True)
-            if not scenario.card:
-                break
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    return await run(steps, lambda: scenario.card)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("base_url")
-    parser.add_argument("--transport", choices=TRANSPORTS, default="jsonrpc")
-    options = parser.parse_args()
-    sys.exit(asyncio.run(main(options.base_url, TRANSPORTS[options.transport])))
+    sys.exit(asyncio.run(main(*command_line(TRANSPORTS))))

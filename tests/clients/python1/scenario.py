@@ -6,10 +6,10 @@ The server must offer the `conformance` agent at BASE_URL. Every step prints `ok
 the exit code is 1 if any step failed.
 """
 
-import argparse
 import asyncio
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import grpc
@@ -23,22 +23,15 @@ from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError, Unsuppor
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
+sys.path.append(str(Path(__file__).parent.parent))
+from client_steps import STEP_TIMEOUT, check, command_line, equal, run  # noqa: E402
+
 BINDINGS = {"jsonrpc": "JSONRPC", "rest": "HTTP+JSON", "grpc": "GRPC"}
-STEP_TIMEOUT = 30.0
 
 WORKING = TaskState.TASK_STATE_WORKING
 COMPLETED = TaskState.TASK_STATE_COMPLETED
 CANCELED = TaskState.TASK_STATE_CANCELED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
-
-
-def check(condition, why):
-    if not condition:
-        raise AssertionError(why)
-
-
-def equal(got, want, what):
-    check(got == want, f"{what}: got {got!r}, want {want!r}")
 
 
 def in_state(task, state, what):
@@ -258,26 +251,8 @@ async def main(base, binding):
         scenario.card_, scenario.send, scenario.stream, scenario.get, scenario.list_, scenario.cancel,
         scenario.subscribe, scenario.multi_turn, scenario.approval, scenario.errors, scenario.parts,
     ]
-    passed = failed = 0
-    for step in steps:
-        name = step.__name__.strip("_").replace("_", "-")
-        try:
-            await asyncio.wait_for(step(), STEP_TIMEOUT)
-            passed += 1
-            print(f"ok {name}", flush=True)
-        except Exception as error:
-            failed += 1
-            why = str(error) if isinstance(error, AssertionError) else repr(error)
-            print(f"FAIL {name}: {' '.join(why.split())}", flush=True)
-            if not scenario.card:
-                break
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    return await run(steps, lambda: scenario.card)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("base_url")
-    parser.add_argument("--transport", choices=BINDINGS, default="jsonrpc")
-    options = parser.parse_args()
-    sys.exit(asyncio.run(main(options.base_url, BINDINGS[options.transport])))
+    sys.exit(asyncio.run(main(*command_line(BINDINGS))))
