@@ -19,6 +19,7 @@ mod report;
 mod rounds;
 mod server;
 mod turns;
+mod workers;
 
 use std::{
     fmt::Display,
@@ -48,7 +49,8 @@ const USAGE: &str = "usage: cargo xtask bench [options]
   --turns        instead: bytes written and time per turn of one long task
   --push         instead: deliveries to webhooks: rate, CPU, sends with and without one, a receiver that hangs,
                  parked webhooks
-  --flood        instead: other callers, probes and memory during floods of connections, frames and resets";
+  --flood        instead: other callers, probes and memory during floods of connections, frames and resets
+  --workers      instead: 1,000 workers of one role and 10,000 queued tasks: registration, dispatch, memory, discovery";
 
 pub(crate) struct Options {
     rounds: usize,
@@ -71,6 +73,7 @@ enum Mode {
     Turns,
     Push,
     Flood,
+    Workers,
 }
 
 /// Runs the benchmark and prints its table. A missed budget is a printed result; an error means that
@@ -91,6 +94,7 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
         Mode::Turns => turns::run(&bench),
         Mode::Push => push::run(&bench, &options),
         Mode::Flood => flood::run(&bench, &options),
+        Mode::Workers => workers::run(&bench, &options),
     }
 }
 
@@ -138,6 +142,7 @@ impl Options {
                 "--turns" => alone(&mut options, Mode::Turns),
                 "--push" => alone(&mut options, Mode::Push),
                 "--flood" => alone(&mut options, Mode::Flood),
+                "--workers" => alone(&mut options, Mode::Workers),
                 "--baseline" => {
                     let path = value()?;
                     let path =

@@ -19,6 +19,8 @@ const USAGE: &str = "usage: load MODE --url http://HOST:PORT/PATH --requests N -
           message:send over REST
   turns   N turns of one task, each with --bytes bytes of text
   flood   N connections of a --shape from another address, or N resets, until the server closes them
+  workers N tasks of a role, which --concurrency workers register for and take; goes on after a line on
+          standard input
   A URL that begins with grpc:// sends and gets over gRPC, all on one connection, as its clients do;
   with grpc-each:// each of those at once has a connection to itself.
   A URL that begins with ws:// sends and opens over WebSockets, one stream on each.
@@ -53,6 +55,8 @@ pub(crate) enum Mode {
     Turns,
     /// Connections without good requests.
     Flood,
+    /// Workers of a role.
+    Workers,
 }
 
 impl Args {
@@ -93,6 +97,7 @@ impl Mode {
             "large" => Self::Large,
             "turns" => Self::Turns,
             "flood" => Self::Flood,
+            "workers" => Self::Workers,
             _ => bail!("unknown mode {word}\n{USAGE}"),
         })
     }

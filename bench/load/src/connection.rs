@@ -4,7 +4,7 @@ use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
-    Method, Request, StatusCode, Uri,
+    Method, Request, Response, StatusCode, Uri,
     body::Incoming,
     client::conn::http1::{SendRequest, handshake},
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST},
@@ -66,13 +66,40 @@ impl Connection {
 
     /// Sends one JSON-RPC request; the answer's body is still to be read.
     pub(crate) async fn post(&mut self, body: Bytes, accept: &str) -> anyhow::Result<Incoming> {
+        let path = self.url.path_and_query().context("the URL has no path")?.to_string();
+        let response = self.exchange(Method::POST, &path, accept, body).await?;
+        ensure!(response.status() == StatusCode::OK, "HTTP status {}", response.status());
+        Ok(response.into_body())
+    }
+
+    /// Calls `/api` and returns the body of the answer.
+    pub(crate) async fn api(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> anyhow::Result<Bytes> {
+        let response = self.exchange(method, path, "application/json", body).await?;
+        let status = response.status();
+        let answer = response.into_body().collect().await?.to_bytes();
+        let text = || String::from_utf8_lossy(&answer).into_owned();
+        ensure!(status.is_success(), "HTTP status {status} of {path}: {}", text());
+        Ok(answer)
+    }
+
+    async fn exchange(
+        &mut self,
+        method: Method,
+        path: &str,
+        accept: &str,
+        body: Bytes,
+    ) -> anyhow::Result<Response<Incoming>> {
         let Link::Http(sender) = &mut self.link else { bail!("only over HTTP/1.1") };
         sender.ready().await?;
-        let path = self.url.path_and_query().context("the URL has no path")?;
         let authority = self.url.authority().context("the URL has no host")?;
         let mut request = Request::builder()
-            .method(Method::POST)
-            .uri(path.as_str())
+            .method(method)
+            .uri(path)
             .header(HOST, authority.as_str())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, accept)
@@ -80,9 +107,7 @@ impl Connection {
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
-        let response = sender.send_request(request.body(Full::new(body))?).await?;
-        ensure!(response.status() == StatusCode::OK, "HTTP status {}", response.status());
-        Ok(response.into_body())
+        Ok(sender.send_request(request.body(Full::new(body))?).await?)
     }
 
     /// The connection, if it is one of gRPC.

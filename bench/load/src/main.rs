@@ -16,6 +16,7 @@ mod shapes;
 mod socket;
 mod turns;
 mod wire;
+mod workers;
 
 use tokio::{runtime, task::LocalSet};
 
@@ -31,6 +32,7 @@ fn main() -> anyhow::Result<()> {
             Mode::Large => large::run(&args).await,
             Mode::Turns => turns::run(&args).await,
             Mode::Flood => flood::run(&args).await,
+            Mode::Workers => workers::run(&args).await,
         }
     })
 }

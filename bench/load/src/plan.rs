@@ -194,7 +194,7 @@ impl Tally {
 }
 
 /// Nearest rank, in microseconds.
-fn percentile(sorted: &[Duration], percent: usize) -> Option<f64> {
+pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Option<f64> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).map(|duration| duration.as_nanos() as f64 / 1000.0)
 }

@@ -26,6 +26,9 @@ pub struct PollRequest {
     /// True if the worker stops and takes no further turn. `free` then counts as 0.
     #[serde(default)]
     pub draining: bool,
+    /// True if the worker takes notices of tasks that ended without a turn.
+    #[serde(default)]
+    pub takes_ended: bool,
 }
 
 /// A turn that a worker has.
@@ -47,8 +50,23 @@ pub struct PollResponse {
     pub stop: Vec<StopTurn>,
     /// The ids of turns whose answer can be taken. Repeated until it is taken.
     pub answered: Vec<String>,
+    /// Tasks of the role that ended without a turn. Each is told to one worker, once.
+    #[serde(default)]
+    pub ended: Vec<EndedTask>,
     /// True if the server shuts down. The worker keeps its turns and polls again.
     pub leaving: bool,
+}
+
+/// A task that ended without a turn: it was cancelled or failed while it waited for its caller or for a worker.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct EndedTask {
+    /// The task.
+    #[schemars(with = "ProtocolObject")]
+    pub task: Box<RawValue>,
+    /// The metadata of the cancel, if it had any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<ProtocolObject>")]
+    pub metadata: Option<Metadata>,
 }
 
 /// A turn for a worker.

@@ -2,15 +2,17 @@
 //!
 //! The store has a copy, which is read at the start. A sign of life changes the memory only; the janitor
 //! stores them all together. A worker that was not seen for the age limit is treated as absent from then
-//! on: whoever finds it removes it from both indexes, and the janitor removes the rest.
+//! on: the next reader removes it from all indexes, and so does the janitor.
 
 pub(crate) mod declaration;
+mod index;
 pub(crate) mod name;
+mod role_index;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     mem,
-    sync::{Arc, Mutex, RwLock},
+    sync::{Arc, Mutex, RwLock, RwLockReadGuard},
 };
 
 use herald_protocol::{
@@ -21,8 +23,12 @@ use herald_protocol::{
 use crate::{
     agents::profile::Profile,
     metrics::Counter,
-    store::{Registration, RegistrationName, Store, StoreError},
+    store::{Declaration, Registration, RegistrationName, Store, StoreError},
 };
+
+pub(crate) use index::RoleSummary;
+
+use index::DirectoryIndex;
 
 /// Registrations that one read of the store returns.
 const PAGE: usize = 500;
@@ -43,13 +49,6 @@ pub(crate) struct Directory {
     pub(crate) changed_cards: Counter,
 }
 
-/// Both indexes. A registration is in both or in neither.
-#[derive(Debug, Default)]
-struct DirectoryIndex {
-    by_name: BTreeMap<RegistrationName, Listed>,
-    by_role: HashMap<AgentName, BTreeSet<RegistrationName>>,
-}
-
 /// A registration that is listed, with its last sign of life.
 #[derive(Debug, Clone)]
 pub struct Listed {
@@ -68,14 +67,6 @@ pub(crate) struct RoleBase {
     pub(crate) is_declared: bool,
 }
 
-impl Listed {
-    /// True if the registration is listed at a time when workers must have been seen since `alive_since`. A
-    /// remote agent sends no signs of life.
-    fn is_alive(&self, alive_since: Timestamp) -> bool {
-        self.registration.card.is_some() || self.last_seen >= alive_since
-    }
-}
-
 impl Directory {
     /// Adds a registration, in place of one with the same name.
     pub(crate) fn add(&self, registration: Registration) {
@@ -91,63 +82,50 @@ impl Directory {
 
     /// The registration of this name, if it is alive.
     pub(crate) fn find(&self, name: &str, alive_since: Timestamp) -> Option<Listed> {
-        let found = read(&self.index).by_name.get(name).cloned()?;
-        if found.is_alive(alive_since) {
-            return Some(found);
-        }
-        self.take(name);
-        None
+        self.alive(alive_since).get(name).cloned()
     }
 
     /// The living registrations of a role, the earliest first.
     pub(crate) fn of_role(&self, role: &AgentName, alive_since: Timestamp) -> Vec<Listed> {
-        let mut found = {
-            let index = read(&self.index);
-            let names = index.by_role.get(role).into_iter().flatten();
-            names.filter_map(|name| index.by_name.get(name).cloned()).collect::<Vec<_>>()
-        };
-        self.retain_alive(&mut found, alive_since);
-        found.sort_by_key(|one| one.registration.created);
-        found
+        self.alive(alive_since).of_role(role).cloned().collect()
     }
 
     /// All living registrations, by name.
     pub(crate) fn all(&self, alive_since: Timestamp) -> Vec<Listed> {
-        let mut found: Vec<_> = read(&self.index).by_name.values().cloned().collect();
-        self.retain_alive(&mut found, alive_since);
-        found
+        self.alive(alive_since).all().cloned().collect()
     }
 
-    /// The number of registrations, including those that nobody has found to be stale yet.
-    pub(crate) fn len(&self) -> usize {
-        read(&self.index).by_name.len()
+    /// The parts of a role's profile that its living workers declare.
+    pub(crate) fn summary(&self, role: &AgentName, alive_since: Timestamp) -> RoleSummary {
+        self.alive(alive_since).summary(role)
+    }
+
+    /// The number of skills, or of media types of one direction if that is higher, that a role has with a
+    /// further worker.
+    pub(crate) fn words_with(&self, role: &AgentName, further: &Declaration) -> usize {
+        read(&self.index).role(role).map_or(0, |role| role.words_with(further))
+    }
+
+    /// The number of living registrations.
+    pub(crate) fn len(&self, alive_since: Timestamp) -> usize {
+        self.alive(alive_since).len()
     }
 
     /// Notes a sign of life. Returns false if there is no living registration of this name.
     pub(crate) fn see(&self, name: &str, now: Timestamp, alive_since: Timestamp) -> bool {
-        if self.find(name, alive_since).is_none() {
-            return false;
-        }
-        let mut index = write(&self.index);
-        let Some((name, listed)) = index.by_name.get_key_value(name) else { return false };
-        let (name, last_seen) = (RegistrationName::clone(name), listed.last_seen.max(now));
-        if let Some(listed) = index.by_name.get_mut(&name) {
-            listed.last_seen = last_seen;
-        }
-        drop(index);
+        drop(self.alive(alive_since));
+        let Some((name, last_seen)) = write(&self.index).see(name, now) else { return false };
         lock(&self.seen).insert(name, last_seen);
         true
     }
 
     /// Notes that a remote agent has another card now than the pinned one, or has that again.
     pub(crate) fn change_card(&self, name: &str, changed_to: Option<String>) {
-        let mut index = write(&self.index);
-        let Some(listed) = index.by_name.get_mut(name) else { return };
-        let mut changed = Registration::clone(&listed.registration);
-        if let Some(card) = &mut changed.card {
-            card.changed_to = changed_to;
-        }
-        listed.registration = Arc::new(changed);
+        write(&self.index).replace(name, |registration| {
+            if let Some(card) = &mut registration.card {
+                card.changed_to = changed_to;
+            }
+        });
     }
 
     /// Stores the signs of life. After an error they are kept for the next attempt.
@@ -180,10 +158,8 @@ impl Directory {
             }
         }
         let mut index = write(&self.index);
-        for (name, listed) in &mut next.by_name {
-            if let Some(known) = index.by_name.get(name) {
-                listed.last_seen = listed.last_seen.max(known.last_seen);
-            }
+        for known in index.all() {
+            next.see(&known.registration.name, known.last_seen);
         }
         *index = next;
         Ok(())
@@ -211,9 +187,12 @@ impl Directory {
 
     /// The roles of living workers.
     pub(crate) fn served_roles(&self, alive_since: Timestamp) -> HashSet<AgentName> {
-        let all = self.all(alive_since).into_iter();
-        let workers = all.filter(|one| one.registration.card.is_none());
-        workers.map(|one| one.registration.role.clone()).collect()
+        self.alive(alive_since).served_roles().cloned().collect()
+    }
+
+    /// True if a living worker serves the role.
+    pub(crate) fn is_served(&self, role: &AgentName, alive_since: Timestamp) -> bool {
+        self.alive(alive_since).workers(role) > 0
     }
 
     /// Notes that this process serves a remote agent.
@@ -230,39 +209,29 @@ impl Directory {
     pub(crate) fn removed_remotes(&self) -> Vec<AgentName> {
         let index = read(&self.index);
         let mut remotes = write(&self.remotes);
-        remotes.extract_if(|name| !index.by_name.contains_key(name.as_str())).collect()
+        remotes.extract_if(|name| !index.contains(name.as_str())).collect()
     }
 
-    /// Removes the stale ones of `found`, also from both indexes.
-    fn retain_alive(&self, found: &mut Vec<Listed>, alive_since: Timestamp) {
-        found.retain(|one| {
-            let is_alive = one.is_alive(alive_since);
-            if !is_alive {
-                self.take(&one.registration.name);
+    /// The indexes without the workers that were not seen since then, which are removed.
+    fn alive(&self, alive_since: Timestamp) -> RwLockReadGuard<'_, DirectoryIndex> {
+        loop {
+            let index = read(&self.index);
+            if !index.has_stale(alive_since) {
+                return index;
             }
-            is_alive
-        });
-    }
-}
-
-impl DirectoryIndex {
-    fn add(&mut self, listed: Listed) {
-        let (name, role) =
-            (RegistrationName::clone(&listed.registration.name), listed.registration.role.clone());
-        self.take(&name);
-        self.by_role.entry(role).or_default().insert(RegistrationName::clone(&name));
-        self.by_name.insert(name, listed);
-    }
-
-    fn take(&mut self, name: &str) -> Option<Arc<Registration>> {
-        let registration = self.by_name.remove(name)?.registration;
-        if let Some(names) = self.by_role.get_mut(&registration.role) {
-            names.remove(name);
-            if names.is_empty() {
-                self.by_role.remove(&registration.role);
+            drop(index);
+            let stale = write(&self.index).take_stale(alive_since);
+            let mut seen = lock(&self.seen);
+            for name in stale {
+                seen.remove(&name);
             }
         }
-        Some(registration)
+    }
+
+    /// The registrations that were read so far.
+    #[cfg(test)]
+    pub(crate) fn reads(&self) -> usize {
+        read(&self.index).reads.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 
@@ -291,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_was_not_seen_leaves_both_indexes() {
+    fn a_worker_that_was_not_seen_leaves_all_indexes() {
         let directory = Directory::default();
         directory.add(worker("a:h:1", 0));
         directory.add(worker("a:h:2", 50));
@@ -302,13 +271,14 @@ mod tests {
         assert_eq!(names(directory.of_role(&"a".into(), at(0))), ["a:h:1", "a:h:2"]);
         assert!(directory.see("b:h:1", at(60), at(0)));
         assert_eq!(names(directory.of_role(&"a".into(), at(40))), ["a:h:2"]);
-        // Whoever finds a stale one removes it, from both indexes.
-        assert_eq!(directory.len(), 2);
+        assert_eq!(directory.len(at(0)), 2, "a read removes a stale one from all indexes");
         assert!(!directory.see("a:h:1", at(60), at(0)), "a removed worker has to register again");
         assert!(directory.of_role(&"a".into(), at(51)).is_empty());
         assert_eq!(names(directory.all(at(55))), ["b:h:1"]);
         assert!(directory.find("a:h:2", at(0)).is_none());
-        assert!(read(&directory.index).by_role.keys().eq([&AgentName::from("b")]));
+        assert_eq!(directory.served_roles(at(0)), HashSet::from(["b".into()]));
+        assert!(!directory.is_served(&"a".into(), at(0)));
+        assert_eq!(directory.summary(&"a".into(), at(0)), RoleSummary::default());
     }
 
     #[test]

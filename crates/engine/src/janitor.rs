@@ -92,7 +92,7 @@ impl Janitor {
         refresh_directory(core).await;
         let alive_since = core.alive_since();
         // Also removes the stale ones from memory.
-        core.directory.all(alive_since);
+        core.directory.len(alive_since);
         while let Ok(removed) = core.store.remove_unseen(alive_since, BATCH).await
             && removed.len() == BATCH
         {

@@ -37,15 +37,15 @@ pub(crate) fn create(
 /// Describes a role by its living workers.
 pub(crate) fn describe(core: &Arc<Core>, name: &AgentName) {
     let Some(role) = core.directory.role(name) else { return };
-    let workers = core.directory.of_role(name, core.alive_since());
+    let workers = core.directory.summary(name, core.alive_since());
     // The error says that the role is gone.
-    let _ = Workers { core }.update_role(merged(&role, &workers));
+    let _ = Workers { core }.update_role(merged(&role, workers));
 }
 
 /// True if a role that no configuration declares has no living worker.
 pub(crate) fn has_unserved(core: &Core) -> bool {
     let mut dynamic = core.directory.roles().into_iter().filter(|(_, role)| !role.is_declared);
-    dynamic.any(|(name, _)| core.directory.of_role(&name, core.alive_since()).is_empty())
+    dynamic.any(|(name, _)| !core.directory.is_served(&name, core.alive_since()))
 }
 
 /// Brings the roles of this process in line with the directory. Returns true if a role went, of which the

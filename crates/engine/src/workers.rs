@@ -35,7 +35,7 @@ use crate::{
 };
 
 pub use poll::{MAX_POLL_WAIT, Poll};
-pub use pool::{GivenTurn, PollReply, SessionView, StoppedTurn};
+pub use pool::{EndedNotice, GivenTurn, PollReply, SessionView, StoppedTurn};
 pub use proxy::TurnOutcome;
 pub use role::RoleSettings;
 pub use writes::{TurnRef, WorkerCommand, WorkerWrite};

@@ -192,6 +192,15 @@ const steps = {
     equal(said, ['tck-multi-turn', 'more', 'done'], 'user messages in history');
   },
 
+  async approval() {
+    const asked = await ask(user('tck-auth-required'));
+    inState(asked, TaskState.TASK_STATE_AUTH_REQUIRED, 'question');
+    equal(textOf(asked.status.message.parts), 'Please sign in', 'text of the question');
+    const done = await ask(user('allowed', { taskId: asked.id }));
+    inState(done, TaskState.TASK_STATE_COMPLETED, 'after the answer');
+    equal(done.id, asked.id, 'task id');
+  },
+
   async errors() {
     check(finished, 'needs the task of step send');
     await refused(look(randomUUID()), TaskNotFoundError, 'get of an unknown task');

@@ -210,6 +210,14 @@ class Scenario:
         said = [text_of(m.parts) for m in task.history if m.role == Role.ROLE_USER]
         equal(said, ["tck-multi-turn", "more", "done"], "user messages in history")
 
+    async def approval(self):
+        asked = await self.ask(user("tck-auth-required"))
+        in_state(asked, TaskState.TASK_STATE_AUTH_REQUIRED, "question")
+        equal(text_of(asked.status.message.parts), "Please sign in", "text of the question")
+        done = await self.ask(user("allowed", task_id=asked.id))
+        in_state(done, COMPLETED, "after the answer")
+        equal(done.id, asked.id, "task id")
+
     async def errors(self):
         check(self.finished, "needs the task of step send")
         await refused(self.look(str(uuid4())), TaskNotFoundError, "get of an unknown task")
@@ -241,7 +249,7 @@ async def main(base, binding):
     scenario = Scenario(base, binding)
     steps = [
         scenario.card_, scenario.send, scenario.stream, scenario.get, scenario.list_, scenario.cancel,
-        scenario.subscribe, scenario.multi_turn, scenario.errors, scenario.parts,
+        scenario.subscribe, scenario.multi_turn, scenario.approval, scenario.errors, scenario.parts,
     ]
     return await run(steps, lambda: scenario.card)
 

@@ -12,7 +12,7 @@ use super::{
     median, pause, print,
     probe::Cpu,
     receiver::Receiver,
-    report::Table,
+    report::{Table, word},
     say,
     server::{Data, Running, Subject},
 };
@@ -63,9 +63,9 @@ pub(crate) fn run(bench: &Bench, options: &Options) -> anyhow::Result<()> {
     }
     let p50 = |sends: &[Sends]| median(sends.iter().map(|one| one.p50_ms)).unwrap_or(f64::NAN);
     let ratio = p50(&with) / p50(&without);
-    row(&mut table, "send without a webhook, p50", format!("{:.2} ms", p50(&without)), "");
+    table.row("send without a webhook, p50", format!("{:.2} ms", p50(&without)), "");
     let verdict = format!("{ratio:.2}×, budget {SLOWER}: {}", word(ratio <= SLOWER));
-    row(&mut table, "send with a webhook, p50", format!("{:.2} ms", p50(&with)), &verdict);
+    table.row("send with a webhook, p50", format!("{:.2} ms", p50(&with)), &verdict);
 
     let plain = measure(bench, &server, sends, 8, "")?;
     receiver.take_delays();
@@ -77,8 +77,8 @@ pub(crate) fn run(bench: &Bench, options: &Options) -> anyhow::Result<()> {
     let deliveries = (sends * EVENTS) as f64;
     let each = (used - plain.cpu_us * sends as f64) / deliveries;
     let rate = format!("{:.0} per second", deliveries / took);
-    row(&mut table, "deliveries beside sends at 8", rate, "");
-    row(&mut table, "CPU of a delivery", format!("{each:.0} µs"), "");
+    table.row("deliveries beside sends at 8", rate, "");
+    table.row("CPU of a delivery", format!("{each:.0} µs"), "");
 
     say("a receiver that hangs");
     delays(bench, &mut table, &receiver, sends)?;
@@ -114,10 +114,10 @@ fn delays(bench: &Bench, table: &mut Table, receiver: &Receiver, sends: u64) -> 
         } else {
             "delay of a delivery, p50 and p99".to_owned()
         };
-        row(table, &label, format!("{:.1} and {:.1} ms", at(50), at(99)), "");
+        table.row(&label, format!("{:.1} and {:.1} ms", at(50), at(99)), "");
         found.push(at(50));
     }
-    row(table, "ratio of p50", format!("{:.2}×", found[1] / found[0]), "");
+    table.row("ratio of p50", format!("{:.2}×", found[1] / found[0]), "");
     Ok(())
 }
 
@@ -144,9 +144,9 @@ fn parked(bench: &Bench, table: &mut Table, sends: u64, count: u64) -> anyhow::R
     let after = measure(bench, &server, sends, 1, "")?;
     let label = |count: u64| format!("send with {count} parked webhooks");
     let figures = |sends: &Sends| format!("{:.2} ms, {:.0} µs CPU", sends.p50_ms, sends.cpu_us);
-    row(table, &label(0), figures(&before), "");
+    table.row(&label(0), figures(&before), "");
     let ratio = format!("{:.2}× CPU", after.cpu_us / before.cpu_us);
-    row(table, &label(count), figures(&after), &ratio);
+    table.row(&label(count), figures(&after), &ratio);
     Ok(())
 }
 
@@ -179,12 +179,4 @@ fn wait_for(receiver: &Receiver, deliveries: u64) -> anyhow::Result<()> {
         pause(Duration::from_millis(2));
     }
     Ok(())
-}
-
-fn row(table: &mut Table, label: &str, figure: String, word: &str) {
-    table.cells(label, [figure], word);
-}
-
-const fn word(is_met: bool) -> &'static str {
-    if is_met { "met" } else { "MISSED" }
 }

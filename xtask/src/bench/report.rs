@@ -34,6 +34,11 @@ enum Line {
     Cells(Vec<String>),
 }
 
+/// The word for a budget.
+pub(crate) const fn word(is_met: bool) -> &'static str {
+    if is_met { "met" } else { "MISSED" }
+}
+
 impl<'a> Report<'a> {
     pub(crate) fn new(bench: &'a Bench, options: &'a Options, results: &'a Results) -> Self {
         Self { bench, options, results, verdicts: budgets::judge(results, &Scale::of(options)) }
@@ -192,6 +197,11 @@ impl Table {
     ) {
         let cells = cells.into_iter().chain([last.to_owned()]);
         self.rows.push(Line::Cells([label.to_string()].into_iter().chain(cells).collect()));
+    }
+
+    /// One figure, with words.
+    pub(crate) fn row(&mut self, label: &str, figure: String, words: &str) {
+        self.cells(label, [figure], words);
     }
 
     fn width(&self, column: usize) -> usize {

@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use herald_api::{
     routes::calls::PollWorker,
-    workers::{PollRequest, PollResponse},
+    workers::{EndedTask, PollRequest, PollResponse},
 };
-use tokio::time::sleep;
+use herald_protocol::Task;
+use tokio::time::{sleep, timeout};
 
 use super::{
     WorkerError,
@@ -49,6 +50,7 @@ pub(super) async fn run(session: &Arc<WorkerSession>) -> SessionEnd {
             turns: session.claims(),
             wait_seconds,
             draining,
+            takes_ended: true,
         };
         let limit = Duration::from_secs(wait_seconds.into()) + ANSWER;
         let name = [&*session.registration.name];
@@ -99,6 +101,9 @@ async fn apply(session: &Arc<WorkerSession>, reply: PollResponse, number: u64) {
     for stopped in reply.stop {
         session.stop(stopped);
     }
+    for ended in reply.ended {
+        tell_ended(session, ended);
+    }
     for assigned in reply.assignments {
         match Assigned::read(&assigned) {
             Ok(assigned) => turn_run::start(session, assigned),
@@ -112,4 +117,22 @@ async fn apply(session: &Arc<WorkerSession>, reply: PollResponse, number: u64) {
     if reply.leaving {
         sleep(LEAVING).await;
     }
+}
+
+/// Notifies the agent that a task ended without a turn, beside the polls.
+fn tell_ended(session: &Arc<WorkerSession>, ended: EndedTask) {
+    let task: Task = match serde_json::from_str(ended.task.get()) {
+        Ok(task) => task,
+        Err(error) => {
+            tracing::warn!(%error, "an ended task cannot be read; is the server of another version?");
+            return;
+        }
+    };
+    let worker = Arc::clone(&session.worker);
+    session.tasks.spawn(async move {
+        let told = worker.agent.task_ended(&task, ended.metadata);
+        if timeout(worker.profile.grace, told).await.is_err() {
+            tracing::warn!(task = %task.id, "the agent took too long to note the end of a task");
+        }
+    });
 }

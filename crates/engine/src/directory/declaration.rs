@@ -9,7 +9,7 @@ use crate::{
     store::{Declaration, DeclaredSkill},
 };
 
-use super::{Listed, RoleBase};
+use super::{RoleBase, RoleSummary};
 
 const MAX_TEXT: usize = 4096;
 const MAX_WORD: usize = 256;
@@ -21,6 +21,8 @@ const MAX_CONCURRENCY: u32 = 10_000;
 const MAX_ATTEMPTS: u32 = 100;
 /// The most earlier tasks of a conversation that a turn gets.
 const MAX_MEMORY: u32 = 100;
+/// The most skills of one role, and the most media types of one direction, of all its workers together.
+pub(crate) const MAX_ROLE_WORDS: usize = 256;
 
 /// The time that a task of a role without a setting of its own waits for a worker.
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -116,21 +118,15 @@ pub(crate) fn role_profile(role: &AgentName, first: &Declaration) -> Profile {
 
 /// The profile of a role with its living workers, for its card: the description of the first one, unless the
 /// configuration has one; the skills and media types of all.
-pub(crate) fn merged(role: &RoleBase, workers: &[Listed]) -> Profile {
+pub(crate) fn merged(role: &RoleBase, workers: RoleSummary) -> Profile {
     let mut profile = role.base.clone();
-    let declared = workers.iter().map(|one| &one.registration.declaration);
     if !role.is_declared
-        && let Some(first) = declared.clone().find(|one| !one.description.is_empty())
+        && let Some(description) = workers.description
     {
-        profile.description.clone_from(&first.description);
-        profile.skills[0].description.clone_from(&first.description);
+        profile.skills[0].description.clone_from(&description);
+        profile.description = description;
     }
-    let mut skills: Vec<Skill> = Vec::new();
-    for skill in declared.clone().flat_map(|one| &one.skills) {
-        if !skills.iter().any(|known| known.id == skill.id) {
-            skills.push(self::skill(skill));
-        }
-    }
+    let skills: Vec<_> = workers.skills.into_iter().map(skill).collect();
     if role.has_own_skills() {
         let own = |skill: &Skill| profile.skills.iter().any(|known| known.id == skill.id);
         let further: Vec<_> = skills.into_iter().filter(|skill| !own(skill)).collect();
@@ -138,19 +134,12 @@ pub(crate) fn merged(role: &RoleBase, workers: &[Listed]) -> Profile {
     } else if !skills.is_empty() {
         profile.skills = skills;
     }
-    if let Some(version) = declared.clone().map(|one| &one.version).find(|it| !it.is_empty())
-        && profile.version.is_none()
-    {
-        profile.version = Some(version.clone());
-    }
-    for one in declared.clone() {
-        add_new(&mut profile.input_modes, &one.input_modes);
-        add_new(&mut profile.output_modes, &one.output_modes);
-    }
-    profile.streaming &= workers.is_empty() || declared.clone().any(|one| one.streaming);
-    profile.push &= workers.is_empty() || declared.clone().any(|one| one.push);
-    let places = declared.map(|one| one.concurrency as usize).sum::<usize>();
-    profile.concurrency = places.max(1);
+    profile.version = profile.version.or(workers.version);
+    add_new(&mut profile.input_modes, workers.input_modes);
+    add_new(&mut profile.output_modes, workers.output_modes);
+    profile.streaming &= workers.workers == 0 || workers.streaming;
+    profile.push &= workers.workers == 0 || workers.push;
+    profile.concurrency = workers.concurrency.max(1);
     profile
 }
 
@@ -162,16 +151,16 @@ impl RoleBase {
     }
 }
 
-fn add_new(modes: &mut Vec<String>, further: &[String]) {
+fn add_new(modes: &mut Vec<String>, further: Vec<String>) {
     for mode in further {
-        if !modes.contains(mode) {
-            modes.push(mode.clone());
+        if !modes.contains(&mode) {
+            modes.push(mode);
         }
     }
 }
 
-fn skill(declared: &DeclaredSkill) -> Skill {
-    let DeclaredSkill { id, name, description, tags, examples } = declared.clone();
+fn skill(declared: DeclaredSkill) -> Skill {
+    let DeclaredSkill { id, name, description, tags, examples } = declared;
     let name = if name.is_empty() { id.clone() } else { name };
     let description = if description.is_empty() { name.clone() } else { description };
     Skill { id, name, description, tags, examples, ..Skill::default() }
@@ -179,27 +168,33 @@ fn skill(declared: &DeclaredSkill) -> Skill {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use herald_protocol::Timestamp;
 
     use super::*;
-    use crate::store::{Owner, Registration};
+    use crate::{
+        directory::Directory,
+        store::{Owner, Registration},
+    };
 
-    fn listed(declaration: Declaration) -> Listed {
-        let now = Timestamp::from_millis(1);
-        let registration = Arc::new(Registration {
-            name: "r:h:1".into(),
-            role: "r".into(),
-            instance: "h:1".to_owned(),
-            owner: Owner { tenant: "t".into(), principal: "p".into() },
-            declaration,
-            session: None,
-            card: None,
-            created: now,
-            last_seen: now,
-        });
-        Listed { registration, last_seen: now }
+    /// The summary of these workers, the earliest first.
+    fn summary(declarations: &[&Declaration]) -> RoleSummary {
+        let directory = Directory::default();
+        // The names have the other order than the ages.
+        for (age, declaration) in declarations.iter().enumerate() {
+            let now = Timestamp::from_millis(1 + i64::try_from(age).unwrap());
+            directory.add(Registration {
+                name: format!("r:h:{}", 9 - age).into(),
+                role: "r".into(),
+                instance: "h:1".to_owned(),
+                owner: Owner { tenant: "t".into(), principal: "p".into() },
+                declaration: Declaration::clone(declaration),
+                session: None,
+                card: None,
+                created: now,
+                last_seen: now,
+            });
+        }
+        directory.summary(&"r".into(), Timestamp::from_millis(0))
     }
 
     fn declared(description: &str, skills: &[&str]) -> Declaration {
@@ -225,18 +220,20 @@ mod tests {
         two.attempts = 1;
         let dynamic = RoleBase { base: role_profile(&role, &two), is_declared: false };
         assert_eq!(dynamic.base.recovery, Recovery::Fail);
-        let merged_profile = merged(&dynamic, &[listed(one.clone()), listed(two.clone())]);
+        let merged_profile = merged(&dynamic, summary(&[&one, &two]));
         assert_eq!(merged_profile.description, "first");
         assert_eq!(ids(&merged_profile), ["a", "b", "c"]);
         assert_eq!(merged_profile.input_modes, ["text/plain", "image/png"]);
         assert!(merged_profile.streaming);
         assert_eq!(merged_profile.concurrency, 4);
-        assert!(!merged(&dynamic, &[listed(two)]).streaming);
+        assert!(!merged(&dynamic, summary(&[&two])).streaming);
+        assert!(merged(&dynamic, summary(&[])).streaming);
         let mut base = Profile::new("r", "configured");
-        assert_eq!(ids(&merged(&RoleBase { base: base.clone(), is_declared: true }, &[])), ["r"]);
+        let plain = RoleBase { base: base.clone(), is_declared: true };
+        assert_eq!(ids(&merged(&plain, summary(&[]))), ["r"]);
         base.skills[0].id = "own".to_owned();
         let configured = RoleBase { base, is_declared: true };
-        let merged_profile = merged(&configured, &[listed(one)]);
+        let merged_profile = merged(&configured, summary(&[&one]));
         assert_eq!(merged_profile.description, "configured");
         assert_eq!(ids(&merged_profile), ["own", "a", "b"]);
     }

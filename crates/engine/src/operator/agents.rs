@@ -70,6 +70,7 @@ impl Operator<'_> {
         let is_new_role = self.check_role(&role)?;
         let full = format!("{role}:{instance}");
         self.check_capacity(&full)?;
+        self.check_words(&role, &new.declaration)?;
         let known = core.directory.find(&full, core.alive_since());
         if known.is_some_and(|one| one.registration.owner != self.caller.identity().owner) {
             return Err(taken(&full));
@@ -283,15 +284,24 @@ impl Operator<'_> {
     fn check_capacity(&self, name: &str) -> Result<(), Error> {
         let (directory, limit) = (&self.core.directory, self.core.settings.discovery.registrations);
         let alive_since = self.core.alive_since();
-        if directory.len() < limit || directory.find(name, alive_since).is_some() {
-            return Ok(());
-        }
-        // Also removes the stale ones.
-        if directory.all(alive_since).len() < limit {
+        if directory.len(alive_since) < limit || directory.find(name, alive_since).is_some() {
             return Ok(());
         }
         let text = format!(
             "the server has its {limit} registrations: remove some, or raise [discovery] registrations"
+        );
+        Err(Error::new(ErrorKind::LimitExceeded, text))
+    }
+
+    /// Refuses a worker with which the card of its role would be too large.
+    fn check_words(&self, role: &AgentName, declaration: &Declaration) -> Result<(), Error> {
+        let most = declaration::MAX_ROLE_WORDS;
+        if self.core.directory.words_with(role, declaration) <= most {
+            return Ok(());
+        }
+        let text = format!(
+            "with this worker the role {role} would have more than {most} skills or media types: use the ids of \
+             its other workers, or another role"
         );
         Err(Error::new(ErrorKind::LimitExceeded, text))
     }
@@ -335,4 +345,70 @@ fn unknown(name: &str) -> Error {
          session; register again"
     );
     Error::new(ErrorKind::WorkerUnknown, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Engine,
+        caller::Caller,
+        store::{DeclaredSkill, sqlite::Sqlite},
+        workers::RoleSettings,
+    };
+
+    fn worker(number: usize, skill: &str) -> WorkerToRegister {
+        let skill = DeclaredSkill { id: skill.to_owned(), ..DeclaredSkill::default() };
+        let declaration = Declaration {
+            description: format!("worker {number}"),
+            skills: vec![skill],
+            ..Declaration::default()
+        };
+        let instance = Some(format!("host:{number}"));
+        WorkerToRegister { role: "reviewer".to_owned(), instance, name: None, declaration }
+    }
+
+    async fn engine() -> (Engine, Caller) {
+        let builder = Engine::builder(Arc::new(Sqlite::memory().unwrap()));
+        let role = Profile::new("other", "Is declared");
+        let engine = builder.role(role, RoleSettings::default()).build().unwrap();
+        engine.start_work().await.unwrap();
+        (engine, Caller::anonymous("".into()))
+    }
+
+    /// Counts the registrations that are read, and no time: a registration, a sign of life and a removal read as
+    /// many with one worker as with hundreds.
+    #[tokio::test]
+    async fn the_cost_of_a_registration_does_not_grow_with_the_workers_of_its_role() {
+        let (engine, caller) = engine().await;
+        let operator = engine.operator(&caller);
+        let mut costs = Vec::new();
+        for number in 0..300 {
+            let before = engine.core.directory.reads();
+            operator.register_worker(worker(number, "review")).await.unwrap();
+            let name = format!("reviewer:host:{number}");
+            operator.see_worker(&name, None).unwrap();
+            operator.remove_agent(&name).await.unwrap();
+            operator.register_worker(worker(number, "review")).await.unwrap();
+            costs.push(engine.core.directory.reads() - before);
+        }
+        assert!(costs[0] > 0, "nothing is counted");
+        // The first one also creates the role, and removes it again.
+        assert_eq!(costs[299], costs[1], "{costs:?}");
+        let profile = engine.profile(Some(&"reviewer".into())).unwrap();
+        assert_eq!((profile.concurrency, profile.skills.len()), (300, 1));
+    }
+
+    #[tokio::test]
+    async fn a_role_has_a_limited_number_of_skills() {
+        let (engine, caller) = engine().await;
+        let operator = engine.operator(&caller);
+        for number in 0..declaration::MAX_ROLE_WORDS {
+            operator.register_worker(worker(number, &format!("skill-{number}"))).await.unwrap();
+        }
+        let error = operator.register_worker(worker(900, "another")).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::LimitExceeded);
+        assert!(error.message.contains("256 skills"), "{}", error.message);
+        operator.register_worker(worker(900, "skill-7")).await.unwrap();
+    }
 }

@@ -10,6 +10,7 @@ use crate::{
     rules::{Command, Record},
     store::Key,
     turns::caught::caught,
+    workers::pool::EndedNotice,
 };
 
 /// Ends a task without a running turn. Returns true if it succeeded.
@@ -33,6 +34,10 @@ pub(crate) async fn end(core: &Arc<Core>, key: Key, command: Command) -> bool {
 pub(crate) fn notify_ended(core: &Arc<Core>, record: &Record, metadata: Option<Metadata>) {
     let Some(runtime) = core.registry.get(&record.agent) else { return };
     let task = Arc::clone(&record.task);
+    if let Some(pool) = runtime.pool() {
+        pool.tell_ended(EndedNotice { task, metadata });
+        return;
+    }
     core.work.spawn(async move {
         let notified = caught(runtime.agent.task_ended(&task, metadata));
         if !matches!(tokio::time::timeout(runtime.profile.grace, notified).await, Ok(Ok(()))) {

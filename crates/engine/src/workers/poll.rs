@@ -9,7 +9,10 @@ use crate::{
     caller::Caller,
     fault::refuse,
     store::{Epoch, StoreError},
-    workers::{SessionRef, Workers, expired, pool::PollReply},
+    workers::{
+        SessionRef, Workers, expired,
+        pool::{PollReply, PollState},
+    },
 };
 
 /// The longest wait of a poll: a third of the lease.
@@ -29,6 +32,8 @@ pub struct Poll {
     pub turns: Vec<(String, Epoch)>,
     /// The longest wait, at most [`MAX_POLL_WAIT`].
     pub wait: Duration,
+    /// True if the worker takes notices of tasks that ended without a turn.
+    pub takes_ended: bool,
 }
 
 impl Workers<'_> {
@@ -63,8 +68,9 @@ impl Workers<'_> {
         }
         self.core.directory.see(&at.name, self.core.now(), self.core.alive_since());
         let deadline = Instant::now() + poll.wait.min(MAX_POLL_WAIT);
+        let Poll { turns, takes_ended, .. } = poll;
         let free = (!poll.is_draining).then_some(poll.free);
-        let waiting = pool.begin_poll(at.session, free, poll.turns);
+        let waiting = pool.begin_poll(at.session, PollState { free, turns, takes_ended });
         let Some(mut waiting) = waiting else { return Err(expired()) };
         let mut is_over = false;
         loop {

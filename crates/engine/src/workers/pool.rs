@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use herald_protocol::Metadata;
+use herald_protocol::{Metadata, Task};
 use tokio::sync::{Notify, watch};
 
 use crate::{
@@ -25,6 +25,9 @@ const REMEMBERED_ENDS: usize = 64;
 
 /// The classes whose exhaustion is remembered. Forgetting one costs a query.
 const MAX_CLASSES: usize = 1024;
+
+/// The notices of ended tasks that wait for a poll. The oldest one is dropped.
+const MAX_ENDED: usize = 64;
 
 /// The sorted labels of a class of sessions.
 pub(crate) type Labels = Arc<[String]>;
@@ -49,6 +52,8 @@ struct PoolState {
     exhausted: HashMap<Labels, u64>,
     /// Counts the wake-ups of the dispatcher: after each, tasks may be due.
     wakes: u64,
+    /// Tasks that ended without a turn, of which no worker was told.
+    ended: VecDeque<EndedNotice>,
     /// The next number of a poll, and of the order of sessions.
     next: u64,
 }
@@ -70,6 +75,8 @@ struct WorkerSession {
     is_polling: bool,
     /// True if the worker takes no further turn.
     is_draining: bool,
+    /// True if the last poll takes notices of ended tasks.
+    takes_ended: bool,
     /// The position in [`PoolState::ready`], while it is there.
     order: u64,
     /// Turns of the last poll that the session does not hold.
@@ -123,8 +130,28 @@ pub struct PollReply {
     pub stop: Vec<StoppedTurn>,
     /// The ids of turns whose answer can be taken.
     pub answered: Vec<String>,
+    /// Tasks that ended without a turn.
+    pub ended: Vec<EndedNotice>,
     /// True if the server shuts down. The worker keeps its turns and polls again.
     pub leaving: bool,
+}
+
+/// A task that ended without a turn.
+#[derive(Debug, Clone)]
+pub struct EndedNotice {
+    /// The task.
+    pub task: Arc<Task>,
+    /// The metadata of a cancel.
+    pub metadata: Option<Metadata>,
+}
+
+/// The places, the turns and the wishes of a poll.
+#[derive(Debug, Default)]
+pub(crate) struct PollState {
+    /// The free places; `None` if the worker takes no further turn.
+    pub(crate) free: Option<usize>,
+    pub(crate) turns: Vec<ListedTurn>,
+    pub(crate) takes_ended: bool,
 }
 
 /// A turn for a worker.
@@ -196,6 +223,7 @@ impl WorkerPool {
             poll: 0,
             is_polling: false,
             is_draining: false,
+            takes_ended: false,
             order: 0,
             lost: Vec::new(),
             lost_told: HashSet::new(),
@@ -328,14 +356,29 @@ impl WorkerPool {
         }
     }
 
-    /// Begins a poll, which ends the one before it. It offers `free` places, or the worker takes no
-    /// further turn. `None` if the session is gone.
+    /// Tells one of the workers that take such notices that a task ended without a turn. Without such a worker
+    /// there is nobody to tell.
+    pub(crate) fn tell_ended(&self, notice: EndedNotice) {
+        let mut state = self.lock();
+        let takers = || state.sessions.values().filter(|session| session.takes_ended);
+        let taker = takers().find(|session| session.is_polling).or_else(|| takers().next());
+        let Some(taker) = taker else { return };
+        let changes = Arc::clone(&taker.changes);
+        if state.ended.len() >= MAX_ENDED {
+            state.ended.pop_front();
+        }
+        state.ended.push_back(notice);
+        drop(state);
+        changes.send_replace(());
+    }
+
+    /// Begins a poll, which ends the one before it. `None` if the session is gone.
     pub(crate) fn begin_poll(
         self: &Arc<Self>,
         id: MemberId,
-        free: Option<usize>,
-        listed: Vec<ListedTurn>,
+        poll: PollState,
     ) -> Option<WaitingPoll> {
+        let PollState { free, turns: listed, takes_ended } = poll;
         let mut state = self.lock();
         state.next += 1;
         let number = state.next;
@@ -343,6 +386,7 @@ impl WorkerPool {
         session.poll = number;
         session.is_polling = true;
         session.is_draining = free.is_none();
+        session.takes_ended = takes_ended;
         let listed: HashSet<ListedTurn> = listed.into_iter().collect();
         for (turn, proxy) in &session.turns {
             proxy.polled(number, listed.contains(turn));
@@ -527,6 +571,10 @@ impl WaitingPoll {
                     reply.answered.push(id);
                 }
             }
+        }
+        if session.takes_ended {
+            reply.ended = state.ended.drain(..).collect();
+            is_new |= !reply.ended.is_empty();
         }
         Some((reply, is_new))
     }

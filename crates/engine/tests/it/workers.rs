@@ -833,3 +833,32 @@ async fn several_workers_share_a_queue_and_every_turn_runs_once() {
     assert!(tasks.iter().all(|task| counts.get(task) == Some(&1)), "{counts:?}");
     assert!(by_worker.values().all(|count| *count > 0), "{by_worker:?}");
 }
+
+#[tokio::test]
+async fn one_worker_that_asks_for_it_is_told_of_a_task_that_ended_without_a_turn() {
+    let bench = bench().await;
+    let workers = [Worker::join(&bench, "vm:1").await, Worker::join(&bench, "vm:2").await];
+    let polled = async |worker: &Worker, takes_ended, wait| {
+        let poll = Poll { takes_ended, wait, ..Poll::default() };
+        let reply = bench.engine.workers().poll(&bench.caller, &worker.at, poll).await.unwrap();
+        reply.ended.iter().map(|notice| notice.task.id.clone()).collect::<Vec<_>>()
+    };
+    // Nobody has asked, so nobody is told later.
+    let unnoticed = bench.post(say("one")).await.unwrap();
+    bench.cancel(&unnoticed.id).await.unwrap();
+    assert!(polled(&workers[0], true, Duration::ZERO).await.is_empty());
+    let task = bench.post(say("two")).await.unwrap();
+    let (found, cancelled) = tokio::join!(
+        polled(&workers[0], true, Duration::from_secs(5)),
+        // The poll waits, and the notice ends its wait.
+        bench.cancel(&task.id)
+    );
+    cancelled.unwrap();
+    assert_eq!(found, [task.id]);
+    // The one that has asked before gets it with its next poll; the other one does not take it.
+    let task = bench.post(say("three")).await.unwrap();
+    bench.cancel(&task.id).await.unwrap();
+    assert!(polled(&workers[1], false, Duration::ZERO).await.is_empty());
+    assert_eq!(polled(&workers[0], true, Duration::ZERO).await, [task.id]);
+    assert!(polled(&workers[0], true, Duration::ZERO).await.is_empty(), "each is told once");
+}

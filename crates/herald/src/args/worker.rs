@@ -28,7 +28,7 @@ task to one of the role's workers. Start as many workers as you like, on any mac
 server. A worker needs a credential with the scope `work`, or `register` as well for a role that the
 server does not know yet:
   herald key create --principal reviewers --scope work,register --agent code-reviewer
-  A2ACLI_BEARER=hk_... herald worker ...
+  A2ACLI_BEARER=hrld_... herald worker ...
 
 SIGTERM or Ctrl-C: it takes no more work, ends its running turns within --drain-timeout, and hands
 back the others. A second signal ends it at once. A worker that is killed loses nothing: the server

@@ -34,11 +34,14 @@ mod support;
 mod tasks;
 #[path = "../it/wire.rs"]
 mod wire;
+#[path = "../it/worker_process.rs"]
+mod worker_process;
 
 mod clients;
 mod clients_mcp;
 mod clients_push;
 mod clients_signatures;
+mod clients_worker;
 mod coding;
 mod coding_acp;
 mod coding_claude;

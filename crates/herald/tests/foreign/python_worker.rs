@@ -278,3 +278,56 @@ async fn a_python_worker_without_an_agent_names_the_flags() {
         "{refused:?}"
     );
 }
+
+/// The blocks of the page about workers in this language, for this server.
+fn blocks(language: &str, herald: &Herald) -> Vec<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/workers.md");
+    let page = fs::read_to_string(page).unwrap();
+    let page = page.replace("https://agents.example.com", &format!("http://{}", herald.address));
+    let begin = format!("```{language}\n");
+    let blocks = page.split(&begin).skip(1);
+    blocks.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn the_python_in_the_page_about_workers_runs() {
+    let herald = Herald::start(Options::agents()).await;
+    let shell = blocks("bash", &herald).pop().unwrap();
+    // The package is used from its sources; another test installs it.
+    let line = shell.strip_prefix("pip install ./python").unwrap().split_once('\n').unwrap().1;
+    let line = line.replace("\\\n", " ").replace("my_package.handlers", "handlers");
+    let words: Vec<_> = line.trim().split('"').collect();
+    let [before, description, after] = words[..] else { panic!("{line}") };
+    let mut worker = PythonWorker::spawn(&herald, |command| {
+        let before = before.strip_prefix("python ").unwrap();
+        command.args(before.split_whitespace()).arg(description).args(after.split_whitespace());
+    })
+    .await;
+    assert_eq!(printed(&told(&herald, "auth.py").await), "auth.py is fine");
+    worker.terminate().await;
+
+    let programs = blocks("python", &herald);
+    let [function, calls] = &programs[..] else { panic!("{programs:?}") };
+    // The program says on standard error that it has registered.
+    let logging = "import logging; logging.basicConfig(level=\"INFO\")";
+    let function = format!("{logging}\n{function}");
+    let _worker = PythonWorker::spawn(&herald, |command| {
+        let home = command.as_std().get_current_dir().unwrap();
+        fs::write(home.join("page.py"), function).unwrap();
+        command.arg("page.py");
+    })
+    .await;
+    let home = tempfile::tempdir().unwrap();
+    let calls = calls.replace("\n", "\n    ");
+    let calls = format!(
+        "import asyncio\nasync def main():\n    {calls}\n    \
+         print([agent[\"role\"] for agent in agents if \":\" in agent[\"name\"]], task[\"artifacts\"])\n\
+         asyncio.run(main())\n"
+    );
+    fs::write(home.path().join("calls.py"), calls).unwrap();
+    let mut command = python(&herald, home.path()).await;
+    command.arg("calls.py");
+    let output = ended(command).await;
+    assert!(output.stdout.contains("['code-reviewer']"), "{output:?}");
+    assert!(output.stdout.contains("5 words"), "{output:?}");
+}

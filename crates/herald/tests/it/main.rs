@@ -68,6 +68,7 @@ mod llm;
 mod logs;
 mod memory;
 mod pages;
+mod pages_workers;
 mod push;
 mod push_crash;
 mod push_servers;

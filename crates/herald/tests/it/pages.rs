@@ -6,18 +6,24 @@ use tokio::process::Command;
 
 use crate::support::{Ended, Herald, Options, ended};
 
-/// The blocks of a page that are written for a shell, for a server at this address.
-fn lines(page: &str, address: &str) -> String {
+/// The blocks of a page in this language.
+pub(crate) fn blocks(page: &str, language: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
     let text = fs::read_to_string(path).unwrap();
-    let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let blocks: String = blocks.collect();
+    let begin = format!("```{language}\n");
+    let blocks = text.split(&begin).skip(1);
+    blocks.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// The blocks of a page that are written for a shell, for a server at this address.
+fn lines(page: &str, address: &str) -> String {
+    let blocks = blocks(page, "sh").concat();
     blocks.replace("127.0.0.1:8000", address).replace("localhost:8000", address)
 }
 
 /// Runs them where `herald` is the binary under test and no call lasts longer than a person who
 /// has seen enough of it.
-async fn paste(home: &Path, lines: &str) -> Ended {
+pub(crate) async fn paste(home: &Path, lines: &str) -> Ended {
     let mut command = Command::new("sh");
     let lines = format!("curl() {{ command curl -sS --max-time 8 \"$@\"; echo; }}\n{lines}");
     let program = Path::new(env!("CARGO_BIN_EXE_herald")).parent().unwrap();
@@ -71,9 +77,7 @@ async fn every_command_of_the_readme_and_the_stdio_page_works() {
 #[tokio::test]
 async fn every_entry_of_the_agents_page_is_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = fs::read_to_string(root.join("docs/agents.md")).unwrap();
-    let entries: String =
-        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let entries = blocks("docs/agents.md", "toml").concat();
     assert!(entries.matches("[[agents]]").count() >= 5, "{entries}");
     let home = tempfile::tempdir().unwrap();
     for directory in ["texts", "repo"] {

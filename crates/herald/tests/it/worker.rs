@@ -9,6 +9,7 @@ use crate::{
     processes::{none_runs, pids},
     support::{Ended, Herald, Options, SOON, ended as output_of, eventually, uuid},
     tasks::{ended, failure, printed, task},
+    upstream::passing::{passing, upstream, url},
     wire::{Draft, Wire, id, state},
     worker_process::{
         PATH, ROLE, WorkerProcess, asked, queued, server_on_fixed_port, worker_command,
@@ -158,6 +159,24 @@ async fn a_question_within_a_turn_is_answered_in_that_turn() {
     }
     let runs = fs::read_to_string(home.path().join("runs")).unwrap();
     assert_eq!(runs.lines().count(), 2, "each turn ran once");
+}
+
+#[tokio::test]
+async fn an_agent_on_a_worker_learns_of_the_end_of_a_task_without_a_turn() {
+    let (herald, other) =
+        (Herald::start(Options::agents()).await, Herald::start(Options::agents()).await);
+    let home = tempfile::tempdir().unwrap();
+    let agent = passing(ROLE, &format!("{}/agents/conformance", url(&other)), "");
+    fs::write(home.path().join("agents.toml"), agent).unwrap();
+    let worker = WorkerProcess::spawn(&herald, home.path(), &["--config", "agents.toml"]);
+    worker.registered().await;
+    let question = asked(&herald, "tck-multi-turn").await;
+    assert_eq!(state(&question), "input-required", "{question}");
+    let paused = upstream(&task(&herald, id(&question)).await).to_owned();
+    assert_eq!(state(&task(&other, &paused).await), "input-required");
+    let cancelled = herald.call(&Wire::Rest.cancel(id(&question))).await;
+    assert_eq!(state(&Wire::Rest.result(&cancelled).unwrap()), "canceled");
+    reaches(&other, &paused, "canceled").await;
 }
 
 #[tokio::test]

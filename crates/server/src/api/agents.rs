@@ -44,25 +44,27 @@ pub(super) async fn list(
     let role = query.role.as_deref().map(AgentName::from);
     let filter = RegistrationFilter { role: role.clone() };
     let registrations = request.operator().registrations(&filter)?;
-    let engine = request.engine();
+    let mut by_role: HashMap<&AgentName, Vec<&Listed>> = HashMap::new();
+    for one in &registrations {
+        by_role.entry(&one.registration.role).or_default().push(one);
+    }
+    let running = running_turns(request);
     let mut entries: Vec<AgentEntry> = Vec::new();
-    for profile in engine.profiles() {
+    for profile in request.engine().profiles() {
         let name = &profile.name;
         let is_named = role.as_ref().is_none_or(|role| role == name);
         if !is_named || !request.caller.may_use(name) {
             continue;
         }
-        let of_role = registrations.iter().filter(|one| one.registration.role == *name);
-        let own = AgentEntry::own(request, &profile);
-        let mut workers = of_role.peekable();
-        if workers.peek().is_none() {
-            entries.push(own);
-        } else {
-            let turns = turns_of(request, name);
-            entries.extend(workers.map(|one| own.of(one, &turns)));
-        }
+        let own = AgentEntry::own(request, &profile, &running);
+        let Some(workers) = by_role.get(name) else {
+            entries.extend(Some(own).filter(|entry| entry.matches(&query)));
+            continue;
+        };
+        let turns = turns_of(request, name);
+        let workers = workers.iter().map(|one| own.of(one, &turns));
+        entries.extend(workers.filter(|entry| entry.matches(&query)));
     }
-    entries.retain(|entry| entry.matches(&query));
     let mut agents: Vec<_> = entries.into_iter().map(|entry| entry.view).collect();
     agents.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(AgentList { agents, routing_note: ROUTING_NOTE.to_owned() })
@@ -84,9 +86,10 @@ pub(super) async fn get(
     let allowed = profile.filter(|profile| request.caller.may_use(&profile.name));
     let profile = allowed
         .ok_or_else(|| Error::new(ErrorKind::ResourceNotFound, format!("no agent {given:?}")))?;
+    let own = AgentEntry::own(request, &profile, &running_turns(request));
     let entry = match listed {
-        Some(one) => AgentEntry::own(request, &profile).of(&one, &turns_of(request, &name)),
-        None => AgentEntry::own(request, &profile),
+        Some(one) => own.of(&one, &turns_of(request, &name)),
+        None => own,
     };
     Ok(entry.view)
 }
@@ -196,6 +199,11 @@ fn heartbeat_seconds(request: &ApiRequest<'_>) -> u64 {
     discovery.heartbeat_every.min(discovery.max_age / 2).as_secs().max(1)
 }
 
+/// The number of running turns of each agent that has any.
+fn running_turns(request: &ApiRequest<'_>) -> HashMap<AgentName, usize> {
+    request.engine().at_work().into_iter().collect()
+}
+
 /// The number of running turns of each worker of a role.
 fn turns_of(request: &ApiRequest<'_>, role: &AgentName) -> HashMap<MemberId, usize> {
     let sessions = request.engine().workers().sessions(Some(role));
@@ -214,10 +222,13 @@ struct AgentEntry {
 
 impl AgentEntry {
     /// The entry of an agent that has no workers.
-    fn own(request: &ApiRequest<'_>, profile: &Profile) -> Self {
+    fn own(
+        request: &ApiRequest<'_>,
+        profile: &Profile,
+        running: &HashMap<AgentName, usize>,
+    ) -> Self {
         let engine = request.engine();
         let name = &profile.name;
-        let running = engine.at_work().into_iter().find(|(agent, _)| agent == name);
         let is_role = engine.workers().is_role(name);
         let skills = &profile.skills;
         let words = |skill: &herald_engine::Skill| {
@@ -250,7 +261,7 @@ impl AgentEntry {
                 card_url: None,
                 card_digest: None,
                 card_changed: false,
-                running: running.map_or(0, |(_, turns)| turns as u64),
+                running: running.get(name).map_or(0, |turns| *turns as u64),
                 concurrency: profile.concurrency as u64,
             },
         }

@@ -5,15 +5,16 @@ use std::time::Duration;
 use herald_api::{
     routes::Nothing,
     workers::{
-        AssignedTurn, EndTurn, MAX_WAIT_SECONDS, PollRequest, PollResponse, StatusCommand,
-        StopTurn, StopTurnReason, TakeAnswer, TakenAnswer, TurnCommand, TurnEnd, TurnFailure,
-        WriteCommands, WrittenCommands,
+        AssignedTurn, EndTurn, EndedTask, MAX_WAIT_SECONDS, PollRequest, PollResponse,
+        StatusCommand, StopTurn, StopTurnReason, TakeAnswer, TakenAnswer, TurnCommand, TurnEnd,
+        TurnFailure, WriteCommands, WrittenCommands,
     },
 };
 use herald_engine::{
     AgentError, StopReason,
     workers::{
-        GivenTurn, Poll, SessionRef, StoppedTurn, TurnOutcome, TurnRef, WorkerCommand, WorkerWrite,
+        EndedNotice, GivenTurn, Poll, SessionRef, StoppedTurn, TurnOutcome, TurnRef, WorkerCommand,
+        WorkerWrite,
     },
 };
 use herald_protocol::{Error, ErrorKind};
@@ -35,6 +36,7 @@ pub(super) async fn poll(
         is_draining: poll.draining,
         turns: poll.turns.into_iter().map(|turn| (turn.id, turn.epoch)).collect(),
         wait: Duration::from_secs(poll.wait_seconds.into()),
+        takes_ended: poll.takes_ended,
     };
     let reply = request.engine().workers().poll(&request.caller, &session, poll).await?;
     let assignments = reply.assignments.into_iter().map(assigned);
@@ -42,6 +44,7 @@ pub(super) async fn poll(
         assignments: assignments.collect::<Result<_, _>>()?,
         stop: reply.stop.into_iter().map(stopped).collect(),
         answered: reply.answered,
+        ended: reply.ended.into_iter().map(ended).collect::<Result<_, _>>()?,
         leaving: reply.leaving,
     })
 }
@@ -118,6 +121,11 @@ fn command(command: TurnCommand) -> WorkerCommand {
 fn assigned(given: GivenTurn) -> Result<AssignedTurn, Error> {
     let turn = to_raw_value(&given.assignment).map_err(|_| unencodable())?;
     Ok(AssignedTurn { id: given.id, epoch: given.epoch, turn, head: given.head })
+}
+
+fn ended(notice: EndedNotice) -> Result<EndedTask, Error> {
+    let task = to_raw_value(&*notice.task).map_err(|_| unencodable())?;
+    Ok(EndedTask { task, metadata: notice.metadata })
 }
 
 fn stopped(turn: StoppedTurn) -> StopTurn {
