@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
 use hyper::Uri;
@@ -28,6 +28,7 @@ const USAGE: &str = "usage: load MODE --url http://HOST:PORT/PATH --requests N -
   --data N     send, fill and stream add a data part of about N bytes to each message
   --shape S    objects, arrays, numbers, strings, nested, metadata or parts; of a flood silent, silent-http2,
                slow-head, slow-body, headers, bodies, pings or resets
+  --pause MS   the pause after each exchange of a connection
   --bytes N    the size of a large message or of the text of a turn
   LOAD_TOKEN   the bearer token of requests over HTTP/1.1
   LOAD_WEBHOOK the webhook of each message: a URL, or several with commas between them, which take turns";
@@ -41,6 +42,7 @@ pub(crate) struct Args {
     pub(crate) data: usize,
     pub(crate) shape: Option<String>,
     pub(crate) bytes: usize,
+    pub(crate) pause: Duration,
 }
 
 #[derive(Clone, Copy)]
@@ -64,7 +66,7 @@ impl Args {
         let mode = Mode::parse(&words.next().context(USAGE)?)?;
         let (mut url, mut ids, mut shape) = (None, None, None);
         let (mut data, mut bytes) = (0, 4 << 20);
-        let (mut requests, mut concurrency) = (1000, 1);
+        let (mut requests, mut concurrency, mut pause) = (1000, 1, 0);
         while let Some(word) = words.next() {
             let value = words.next().with_context(|| format!("{word} needs a value"))?;
             match word.as_str() {
@@ -77,11 +79,13 @@ impl Args {
                 "--data" => data = value.parse().context("--data is not a number")?,
                 "--shape" => shape = Some(value),
                 "--bytes" => bytes = value.parse().context("--bytes is not a number")?,
+                "--pause" => pause = value.parse().context("--pause is not a number")?,
                 _ => bail!("unknown option {word}\n{USAGE}"),
             }
         }
         let url = url.context("--url is missing")?;
-        Ok(Self { mode, url, requests, concurrency, ids, data, shape, bytes })
+        let pause = Duration::from_millis(pause);
+        Ok(Self { mode, url, requests, concurrency, ids, data, shape, bytes, pause })
     }
 }
 

@@ -37,6 +37,7 @@ struct Plan {
     data: String,
     keep_ids: bool,
     shared: Mutex<Option<Connection>>,
+    pause: Duration,
 }
 
 #[derive(Default)]
@@ -100,6 +101,9 @@ async fn work(plan: Rc<Plan>, tally: Rc<RefCell<Tally>>) {
         if connection.is_none() {
             failures_in_a_row += 1;
         }
+        if !plan.pause.is_zero() {
+            tokio::time::sleep(plan.pause).await;
+        }
     }
 }
 
@@ -118,6 +122,7 @@ impl Plan {
             shared: Mutex::default(),
             targets,
             data: wire::data(args.data),
+            pause: args.pause,
             keep_ids: matches!(kind, Kind::Send) && args.ids.is_some(),
         })
     }

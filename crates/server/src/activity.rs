@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::config::Timeouts;
 
 /// Bytes that a peer may send on HTTP/2 beside requests and bodies, such as pings and settings.
-const FREE_BYTES: u64 = 128 << 10;
+const FREE_BYTES: u64 = 64 << 10;
 /// The part of them that a peer may send at full speed. The rest is read slowly, so that many connections
 /// that send only pings take little time from others.
 const FULL_SPEED_BYTES: u64 = 16 << 10;
@@ -224,7 +224,7 @@ mod tests {
     async fn frames_that_are_no_requests_are_read_slowly_and_then_a_flood() {
         let state = ConnectionState::http2(Instant::now());
         assert_eq!(state.received(16 << 10, 0), Inflow::Ordinary);
-        assert_eq!(state.received(112 << 10, 0), Inflow::Excessive);
+        assert_eq!(state.received(48 << 10, 0), Inflow::Excessive);
         assert_eq!(state.received(17, 0), Inflow::Flood, "more than is free");
         let more = 34;
         assert_eq!(state.received(0, more), Inflow::Excessive, "a window update answers it");

@@ -44,6 +44,9 @@ pub(crate) struct Case {
     /// Bytes of a data part that goes along with each message.
     #[serde(skip)]
     data: usize,
+    /// The pause after each request of a connection, in milliseconds.
+    #[serde(skip)]
+    pause_ms: u64,
     /// The bearer token of its requests.
     #[serde(skip)]
     token: Option<&'static str>,
@@ -90,11 +93,16 @@ struct Alive {
 
 impl Case {
     pub(crate) const fn new(kind: Kind, concurrency: u64) -> Self {
-        Self { kind, concurrency, data: 0, token: None }
+        Self { kind, concurrency, data: 0, pause_ms: 0, token: None }
     }
 
     pub(crate) const fn with_data(self, data: usize) -> Self {
         Self { data, ..self }
+    }
+
+    /// With a pause after each request of a connection.
+    pub(crate) const fn with_pause(self, pause_ms: u64) -> Self {
+        Self { pause_ms, ..self }
     }
 
     /// With this bearer token.
@@ -162,6 +170,9 @@ impl Case {
         }
         if self.data > 0 {
             load.args(["--data", &self.data.to_string()]);
+        }
+        if self.pause_ms > 0 {
+            load.args(["--pause", &self.pause_ms.to_string()]);
         }
         load
     }

@@ -20,6 +20,10 @@ use super::{
 /// Sends of one measurement.
 const SENDS: u64 = 4000;
 
+/// Sends whose latency is compared, and the pause after each: they meet their own deliveries, not those of others.
+const SINGLE: u64 = 500;
+const PAUSE_MS: u64 = 20;
+
 /// The deliveries of a send to the echo agent: the task, working, the artifact, completed.
 const EVENTS: u64 = 4;
 
@@ -53,13 +57,15 @@ pub(crate) fn run(bench: &Bench, options: &Options) -> anyhow::Result<()> {
     let data = Data::create(bench)?;
     data.configure(&allowed(&[receiver.address.to_string()]))?;
     let server = Running::start(bench, Subject::Herald, &data)?;
-    measure(bench, &server, sends, 8, "")?;
+    let (eight, one) = (Case::new(Kind::Send, 8), Case::new(Kind::Send, 1));
+    measure(bench, &server, eight, sends, "")?;
     let (mut without, mut with) = (Vec::new(), Vec::new());
+    let single = one.with_pause(PAUSE_MS);
     for _ in 0..options.rounds.max(3) {
-        without.push(measure(bench, &server, sends, 1, "")?);
+        without.push(measure(bench, &server, single, SINGLE / share, "")?);
         receiver.take_delays();
-        with.push(measure(bench, &server, sends, 1, &receiver.url())?);
-        wait_for(&receiver, sends * EVENTS)?;
+        with.push(measure(bench, &server, single, SINGLE / share, &receiver.url())?);
+        wait_for(&receiver, SINGLE / share * EVENTS)?;
     }
     let p50 = |sends: &[Sends]| median(sends.iter().map(|one| one.p50_ms)).unwrap_or(f64::NAN);
     let ratio = p50(&with) / p50(&without);
@@ -67,10 +73,10 @@ pub(crate) fn run(bench: &Bench, options: &Options) -> anyhow::Result<()> {
     let verdict = format!("{ratio:.2}×, budget {SLOWER}: {}", word(ratio <= SLOWER));
     table.row("send with a webhook, p50", format!("{:.2} ms", p50(&with)), &verdict);
 
-    let plain = measure(bench, &server, sends, 8, "")?;
+    let plain = measure(bench, &server, eight, sends, "")?;
     receiver.take_delays();
     let (begun, before) = (Instant::now(), Cpu::of(server.pid())?);
-    Case::new(Kind::Send, 8).with_webhooks(bench, &server, sends, &receiver.url())?;
+    eight.with_webhooks(bench, &server, sends, &receiver.url())?;
     wait_for(&receiver, sends * EVENTS)?;
     let took = begun.elapsed().as_secs_f64();
     let used = Cpu::of(server.pid())?.total() - before.total();
@@ -95,7 +101,7 @@ fn delays(bench: &Bench, table: &mut Table, receiver: &Receiver, sends: u64) -> 
     let data = Data::create(bench)?;
     data.configure(&allowed(&hosts))?;
     let server = Running::start(bench, Subject::Herald, &data)?;
-    measure(bench, &server, sends, 1, &receiver.url())?;
+    measure(bench, &server, Case::new(Kind::Send, 1), sends, &receiver.url())?;
     pause(Duration::from_secs(1));
     let mut found = Vec::new();
     for beside in [false, true] {
@@ -128,8 +134,9 @@ fn parked(bench: &Bench, table: &mut Table, sends: u64, count: u64) -> anyhow::R
     let data = Data::create(bench)?;
     data.configure(&format!("{}retry = []\nconfigs_per_tenant = 1000000\n", allowed(&hosts)))?;
     let server = Running::start(bench, Subject::Herald, &data)?;
-    measure(bench, &server, sends, 8, "")?;
-    let before = measure(bench, &server, sends, 1, "")?;
+    let one = Case::new(Kind::Send, 1);
+    measure(bench, &server, Case::new(Kind::Send, 8), sends, "")?;
+    let before = measure(bench, &server, one, sends, "")?;
     Case::new(Kind::Send, 64).with_webhooks(bench, &server, count, &urls.join(","))?;
     let begun = Instant::now();
     // Until the server is idle: every attempt has failed.
@@ -141,7 +148,7 @@ fn parked(bench: &Bench, table: &mut Table, sends: u64, count: u64) -> anyhow::R
         }
         ensure!(begun.elapsed() < LIMIT, "the webhooks are not parked within {LIMIT:?}");
     }
-    let after = measure(bench, &server, sends, 1, "")?;
+    let after = measure(bench, &server, one, sends, "")?;
     let label = |count: u64| format!("send with {count} parked webhooks");
     let figures = |sends: &Sends| format!("{:.2} ms, {:.0} µs CPU", sends.p50_ms, sends.cpu_us);
     table.row(&label(0), figures(&before), "");
@@ -158,12 +165,11 @@ fn allowed(hosts: &[String]) -> String {
 fn measure(
     bench: &Bench,
     server: &Running,
+    case: Case,
     sends: u64,
-    at_once: u64,
     webhook: &str,
 ) -> anyhow::Result<Sends> {
     let before = Cpu::of(server.pid())?;
-    let case = Case::new(Kind::Send, at_once);
     let outcome: Outcome = case.with_webhooks(bench, server, sends, webhook)?;
     let cpu = Cpu::of(server.pid())?.per_request(&before, sends);
     ensure!(outcome.errors == 0, "{:?}", outcome.error);

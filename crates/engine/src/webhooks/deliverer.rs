@@ -10,7 +10,7 @@ use std::{
 };
 
 use herald_protocol::{Error, Seq, TenantId, Timestamp, TraceContext};
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tracing::Instrument;
 
 use crate::{
@@ -46,6 +46,10 @@ const PROVEN: usize = 4096;
 /// Events that one claim delivers before other webhooks of the receiver have their turn.
 const TURN: usize = 16;
 
+/// The wait for further events after the first one. A short task then ends before its deliveries begin, which would
+/// slow down the send that waits for it, and one claim takes the webhooks of several tasks.
+const GATHER: Duration = Duration::from_millis(5);
+
 /// The longest wait between two looks for due webhooks, in case a notification was lost.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -70,7 +74,11 @@ pub(crate) struct Deliverer {
 
 /// The receivers that are called now, and those that are known to answer.
 #[derive(Debug, Default)]
-struct Places(Mutex<PlacesTaken>);
+struct Places {
+    taken: Mutex<PlacesTaken>,
+    /// Wakes the deliverer: a place is free again.
+    freed: Notify,
+}
 
 #[derive(Debug, Default)]
 struct PlacesTaken {
@@ -82,14 +90,13 @@ struct PlacesTaken {
 /// A place for one delivery, free again when it is dropped.
 #[derive(Debug)]
 struct Place {
-    core: Arc<Core>,
     places: Arc<Places>,
     receiver: String,
 }
 
 impl Places {
     fn lock(&self) -> MutexGuard<'_, PlacesTaken> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The query for the free places.
@@ -151,9 +158,9 @@ impl PlacesTaken {
 }
 
 impl Place {
-    fn take(core: &Arc<Core>, places: &Arc<Places>, receiver: String, tenant: &TenantId) -> Self {
+    fn take(places: &Arc<Places>, receiver: String, tenant: &TenantId) -> Self {
         places.lock().add(&receiver, tenant);
-        Self { core: Arc::clone(core), places: Arc::clone(places), receiver }
+        Self { places: Arc::clone(places), receiver }
     }
 }
 
@@ -167,7 +174,7 @@ impl Drop for Place {
             }
         }
         drop(taken);
-        self.core.webhooks.ready.notify_one();
+        self.places.freed.notify_one();
     }
 }
 
@@ -189,9 +196,19 @@ impl Deliverer {
             };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = self.core.webhooks.ready.notified() => {}
+                () = self.core.webhooks.ready.notified() => self.gather().await,
+                () = self.places.freed.notified() => {}
                 () = self.core.draining.cancelled() => {}
             }
+        }
+    }
+
+    /// Waits for further events, unless a place becomes free.
+    async fn gather(&self) {
+        tokio::select! {
+            () = tokio::time::sleep(GATHER) => {}
+            () = self.places.freed.notified() => {}
+            () = self.core.draining.cancelled() => {}
         }
     }
 
@@ -209,7 +226,7 @@ impl Deliverer {
         }
         for ClaimedWebhook { webhook, receiver } in claimed {
             let tenant = &webhook.key.owner.tenant;
-            let place = Place::take(&self.core, &self.places, receiver, tenant);
+            let place = Place::take(&self.places, receiver, tenant);
             let delivering = Delivering {
                 core: Arc::clone(&self.core),
                 sender: Arc::clone(&self.sender),

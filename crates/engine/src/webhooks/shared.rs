@@ -15,7 +15,7 @@ const REPLAYS: usize = 16;
 pub(crate) struct Webhooks {
     /// `None` if the engine delivers nothing: no agent supports webhooks then.
     pub(crate) sender: Option<Arc<dyn WebhookSender>>,
-    /// Wakes the deliverer: a webhook may be ready, or a place is free.
+    /// Wakes the deliverer: a webhook may be ready.
     pub(crate) ready: Notify,
     /// Permits to deliver one event again.
     pub(crate) replays: Semaphore,
