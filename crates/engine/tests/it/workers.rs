@@ -481,7 +481,7 @@ async fn a_draining_worker_ends_its_turn_and_gets_no_other() {
     bench.post(say("second")).await.unwrap();
     let turns = vec![(given.turn.id.clone(), given.turn.epoch)];
     let wait = Duration::from_millis(200);
-    let poll = Poll { free: 1, turns, is_draining: true, wait };
+    let poll = Poll { free: 1, turns, is_draining: true, wait, ..Poll::default() };
     let workers = bench.engine.workers();
     let drains = workers.poll(&bench.caller, &worker.at, poll);
     let (reply, ended) = tokio::join!(drains, given.end(TurnOutcome::Done));

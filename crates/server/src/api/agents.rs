@@ -1,6 +1,6 @@
 //! Agents that the caller may use: discovery, registration, heartbeats, removal.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use herald_api::{
     agents::{
@@ -65,7 +65,7 @@ pub(super) async fn list(
         let workers = workers.iter().map(|one| own.of(one, &turns));
         entries.extend(workers.filter(|entry| entry.matches(&query)));
     }
-    let mut agents: Vec<_> = entries.into_iter().map(|entry| entry.view).collect();
+    let mut agents: Vec<_> = entries.into_iter().map(AgentEntry::into_view).collect();
     agents.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(AgentList { agents, routing_note: ROUTING_NOTE.to_owned() })
 }
@@ -91,7 +91,7 @@ pub(super) async fn get(
         Some(one) => own.of(&one, &turns_of(request, &name)),
         None => own,
     };
-    Ok(entry.view)
+    Ok(entry.into_view())
 }
 
 pub(super) async fn register(
@@ -210,13 +210,18 @@ fn turns_of(request: &ApiRequest<'_>, role: &AgentName) -> HashMap<MemberId, usi
     sessions.into_iter().map(|one| (one.session, one.turns)).collect()
 }
 
-/// An entry of the list, with the words that it is found by.
+/// An entry of the list, without its skills.
 #[derive(Clone)]
 struct AgentEntry {
     view: AgentView,
-    /// The tags of its skills, and its labels.
+    /// Shared by the workers of a role that declare none, which may have hundreds of skills.
+    skills: Arc<SkillWords>,
+}
+
+/// The skills of an entry, and the words that it is found by.
+struct SkillWords {
+    ids: Vec<String>,
     tags: Vec<String>,
-    /// The texts of its skills.
     texts: Vec<String>,
 }
 
@@ -236,8 +241,11 @@ impl AgentEntry {
             both.into_iter().chain(skill.examples.clone())
         };
         Self {
-            tags: skills.iter().flat_map(|skill| skill.tags.clone()).collect(),
-            texts: skills.iter().flat_map(words).collect(),
+            skills: Arc::new(SkillWords {
+                ids: skills.iter().map(|skill| skill.id.clone()).collect(),
+                tags: skills.iter().flat_map(|skill| skill.tags.clone()).collect(),
+                texts: skills.iter().flat_map(words).collect(),
+            }),
             view: AgentView {
                 name: name.to_string(),
                 role: name.to_string(),
@@ -253,7 +261,7 @@ impl AgentEntry {
                 kind: if is_role { "role" } else { "local" }.to_owned(),
                 available: engine.is_available(name),
                 is_default: engine.profile(None).is_some_and(|default| default.name == *name),
-                skills: skills.iter().map(|skill| skill.id.clone()).collect(),
+                skills: Vec::new(),
                 input_modes: profile.input_modes.clone(),
                 output_modes: profile.output_modes.clone(),
                 labels: Vec::new(),
@@ -299,13 +307,7 @@ impl AgentEntry {
         let turns = session.and_then(|session| turns.get(&session));
         view.running = turns.map_or(0, |turns| *turns as u64);
         if !declaration.skills.is_empty() {
-            view.skills = declaration.skills.iter().map(|skill| skill.id.clone()).collect();
-            entry.tags = declaration.skills.iter().flat_map(|skill| skill.tags.clone()).collect();
-            entry.texts.clear();
-            for skill in &declaration.skills {
-                entry.texts.extend([skill.name.clone(), skill.description.clone()]);
-                entry.texts.extend(skill.examples.clone());
-            }
+            entry.skills = Arc::new(SkillWords::of(&declaration.skills));
         }
         for (own, declared) in [
             (&mut view.input_modes, &declaration.input_modes),
@@ -315,25 +317,44 @@ impl AgentEntry {
                 own.clone_from(declared);
             }
         }
-        entry.tags.extend(declaration.labels.clone());
         entry
     }
 
     /// True if the entry has everything that the query asks for.
     fn matches(&self, query: &AgentsQuery) -> bool {
         let AgentsQuery { role: _, skill, tag, text } = query;
-        let (view, tags) = (&self.view, &self.tags);
-        let has_skill = |skill: &String| view.skills.contains(skill);
-        let has_tag = |tag: &String| tags.iter().any(|known| known.eq_ignore_ascii_case(tag));
+        let (view, SkillWords { ids, tags, texts }) = (&self.view, &*self.skills);
+        let tags = || tags.iter().chain(&view.labels);
+        let has_skill = |skill: &String| ids.contains(skill);
+        let has_tag = |tag: &String| tags().any(|known| known.eq_ignore_ascii_case(tag));
         let has_text = |text: &String| {
             let text = text.to_lowercase();
             let own = [&view.name, &view.title, &view.description];
-            let all = own.into_iter().chain(&view.skills).chain(tags).chain(&self.texts);
+            let all = own.into_iter().chain(ids).chain(tags()).chain(texts);
             let mut all = all.map(|one| one.to_lowercase());
             all.any(|one| one.contains(&text))
         };
         skill.as_ref().is_none_or(has_skill)
             && tag.as_ref().is_none_or(has_tag)
             && text.as_ref().is_none_or(has_text)
+    }
+
+    /// The entry for the caller.
+    fn into_view(self) -> AgentView {
+        AgentView { skills: self.skills.ids.clone(), ..self.view }
+    }
+}
+
+impl SkillWords {
+    fn of(skills: &[DeclaredSkill]) -> Self {
+        let words = |skill: &DeclaredSkill| {
+            let both = [skill.name.clone(), skill.description.clone()];
+            both.into_iter().chain(skill.examples.clone())
+        };
+        Self {
+            ids: skills.iter().map(|skill| skill.id.clone()).collect(),
+            tags: skills.iter().flat_map(|skill| skill.tags.clone()).collect(),
+            texts: skills.iter().flat_map(words).collect(),
+        }
     }
 }
