@@ -84,11 +84,12 @@ pub fn decide(
     let (mut unhide, mut limited) = (false, false);
     let stays = matches!(command, Command::Ask(..));
     // The time limit of an admission may have accepted the message since.
-    let command = match command {
-        Command::Decline(state, message) if !record.is_in_admission() => {
-            Command::Report(state, message, None)
-        }
-        command => command,
+    let command = if let Command::Decline(state, message) = &command
+        && !record.is_in_admission()
+    {
+        Command::Report(*state, message.clone(), None)
+    } else {
+        command
     };
     let event = match command {
         Command::Receive { message, accepted_output_modes, metadata, trace, question, dead } => {

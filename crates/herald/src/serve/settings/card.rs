@@ -245,9 +245,8 @@ pub(super) fn address(
     key: &'static str,
     given: Option<String>,
 ) -> Result<Option<String>, KeyError> {
-    match &given {
-        Some(url) => check_address(url).map_err(|said| KeyError::of(key, said))?,
-        None => {}
+    if let Some(url) = &given {
+        check_address(url).map_err(|said| KeyError::of(key, said))?;
     }
     Ok(given)
 }
