@@ -59,13 +59,13 @@ struct ListedHandler {
 
 /// The handlers that the helper found.
 #[derive(Deserialize)]
-struct Discovered {
-    handlers: Vec<DiscoveredHandler>,
+struct FoundHandlers {
+    handlers: Vec<FoundHandler>,
     skipped: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct DiscoveredHandler {
+struct FoundHandler {
     #[serde(flatten)]
     listed: ListedHandler,
     /// The module and the class.
@@ -96,7 +96,7 @@ impl PythonHandlers {
         let python = interpreter();
         let mut command = Command::new(&python);
         command.args(["-c", START, "--discover"]);
-        let found: Discovered = match listed(command).await {
+        let found: FoundHandlers = match listed(command).await {
             Ok(found) => found,
             Err(HelperError::Missing(why)) => {
                 self.unsearched =
@@ -112,7 +112,7 @@ impl PythonHandlers {
             }
         };
         self.skipped = found.skipped.into_iter().map(|why| format!("skipped: {why}")).collect();
-        for DiscoveredHandler { listed, load } in found.handlers {
+        for FoundHandler { listed, load } in found.handlers {
             let command = [&python, "-c", START, "--load", &load].map(str::to_owned);
             match section(listed, command.into()) {
                 Ok(handler) => self.installed.push(handler),
