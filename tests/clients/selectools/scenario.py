@@ -35,7 +35,7 @@ class Scenario:
 
     def discover(self):
         card = asyncio.run(self.client.discover())
-        equal(card.name, "echo", "name")
+        equal(card.name, "Echo", "name")
         equal([skill.id for skill in card.skills], ["echo"], "skills")
 
     def send(self):
@@ -47,7 +47,7 @@ class Scenario:
         equal(again.raw, task.raw, "the task")
 
     def blocking(self):
-        equal(self.client.discover_sync().name, "echo", "name")
+        equal(self.client.discover_sync().name, "Echo", "name")
         equal(self.client.send_task_sync("hello").text, "Echo: hello", "text")
 
     def unknown_task(self):

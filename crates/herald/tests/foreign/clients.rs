@@ -88,6 +88,15 @@ async fn the_python_client_0_3_works() {
     passes(python("python03"), "grpc").await;
 }
 
+/// The gRPC client of this release sends a metadata key that gRPC refuses; later ones do not.
+#[tokio::test]
+async fn the_python_client_0_3_22_works() {
+    for transport in ["jsonrpc", "rest"] {
+        let script = python("python03").script;
+        passes(Official { script, ..python("python0322") }, transport).await;
+    }
+}
+
 #[tokio::test]
 async fn google_adk_calls_a_server_with_default_settings() {
     let herald = Herald::start(Options::default()).await;

@@ -127,7 +127,7 @@ async fn it_finds_the_known_faults_of_the_rust_server() {
     Official::rust().await.fails(&must, &should).await;
 }
 
-/// The official Python SDK 0.3.22. It answers the deletion of a webhook with neither a result nor an
+/// The official Python SDK 0.3.26. It answers the deletion of a webhook with neither a result nor an
 /// error; JSON-RPC requires one of them, and A2A 0.3 (7.8) a result that is null.
 #[tokio::test]
 async fn it_finds_the_known_faults_of_the_python_server_0_3() {

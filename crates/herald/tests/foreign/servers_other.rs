@@ -78,7 +78,7 @@ async fn the_javascript_sdk_of_0_2_is_called_although_its_card_has_no_version() 
 
 #[tokio::test]
 async fn the_python_and_javascript_sdks_of_0_3_are_called() {
-    for name in ["python03", "js03"] {
+    for name in ["python0322", "python03", "js03"] {
         let server = Official::start(name).await;
         sends(&server.url, "0.3", None).await;
         obeys(&before(&server.url, "").await).await;

@@ -33,7 +33,9 @@ impl Official {
             command
         } else {
             let mut command = Command::new(installed.join("bin/python"));
-            command.arg(sources.join(name).join("server.py"));
+            // Two releases of one SDK share their script.
+            let script = if name == "python0322" { "python03" } else { name };
+            command.arg(sources.join(script).join("server.py"));
             command
         };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
