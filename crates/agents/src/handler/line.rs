@@ -51,7 +51,7 @@ pub(super) enum FromHandler {
     Hello(Hello),
     Status(TurnStatus),
     Artifact(ArtifactChunk),
-    Answer(Answer),
+    Answer(AnswerLine),
     Error(Failed),
     Pong(Pong),
 }
@@ -96,7 +96,7 @@ pub(super) struct ArtifactChunk {
 
 /// The answer, which completes the task.
 #[derive(Debug, Deserialize)]
-pub(super) struct Answer {
+pub(super) struct AnswerLine {
     pub(super) turn: String,
     text: Option<String>,
     #[serde(default)]
@@ -191,7 +191,7 @@ impl TurnStatus {
     }
 }
 
-impl Answer {
+impl AnswerLine {
     pub(super) fn into_parts(self) -> Vec<Part> {
         joined(self.text, self.parts)
     }
