@@ -177,7 +177,7 @@ fn watch(
     }
     let mut text = String::new();
     healthy.stdout.take().context("the load has no output")?.read_to_string(&mut text)?;
-    let outcome: super::load::Outcome = serde_json::from_str(&text)?;
+    let outcome: Outcome = serde_json::from_str(&text)?;
     let p99_ms = outcome.p99_us.unwrap_or(f64::NAN) / 1000.0;
     let peak_mib = peak / 1024.0;
     Ok(Seen { p99_ms, errors: outcome.errors, probes, failed, slowest, peak_mib })

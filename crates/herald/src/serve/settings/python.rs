@@ -190,7 +190,8 @@ fn section(listed: ListedHandler, command: Vec<String>) -> anyhow::Result<Python
         );
     }
     let program = ProgramSection { command: Some(command), ..ProgramSection::default() };
-    let mut section = AgentSection::new(&name, KindSection::Handler(program, HandlerSection { admission }));
+    let mut section =
+        AgentSection::new(&name, KindSection::Handler(program, HandlerSection { admission }));
     section.common.description = Some(description).filter(|text| !text.is_empty());
     section.handler = Some(handler).filter(|handler| *handler != name);
     Ok(PythonHandler { section, place })
