@@ -80,15 +80,16 @@ impl Environment {
     }
 }
 
-async fn changes() -> String {
+/// The files among the sources that git does not know.
+async fn untracked() -> String {
     let mut command = Command::new("git");
-    command.args(["status", "--porcelain"]).current_dir(root());
+    command.args(["ls-files", "--others", "--exclude-standard"]).current_dir(root());
     ended(command).await.stdout
 }
 
 #[tokio::test]
 async fn pip_installs_the_programs_the_helper_and_the_tests_from_the_root() {
-    let before = changes().await;
+    let before = untracked().await;
     let environment = Environment::new().await;
     environment.shell("pip install -e .", &root()).await;
     for name in ["herald", "a2a-server"] {
@@ -117,5 +118,5 @@ async fn pip_installs_the_programs_the_helper_and_the_tests_from_the_root() {
     let tested = environment.shell("pytest", &root()).await;
     assert!(tested.stdout.contains(" passed") && !tested.stdout.contains("failed"), "{tested:?}");
     assert!(tested.stdout.contains("python/tests/test_handlers.py"), "{tested:?}");
-    assert_eq!(changes().await, before, "an installation leaves no files among the sources");
+    assert_eq!(untracked().await, before, "an installation leaves no files among the sources");
 }
