@@ -455,7 +455,7 @@ async fn data_is_sent_as_json_images_as_images_and_other_files_are_named() {
         (&blind, json!(["text/plain", "text/*", "application/json"])),
     ] {
         let card = server.call(&Call::get("/.well-known/agent-card.json")).await;
-        let card: Value = serde_json::from_str(&card.text()).unwrap();
+        let card: Value = serde_json::from_str(card.text()).unwrap();
         assert_eq!(card["defaultInputModes"], modes, "the card says what the model reads");
     }
 }
@@ -482,7 +482,7 @@ async fn an_answer_in_0_3_is_called_response_and_has_no_empty_part_and_no_snake_
     ended(&herald, &id).await;
     let get = json!({ "jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": { "id": id } });
     let answer = herald.call(&Call::post("/a2a", &get)).await;
-    let task = serde_json::from_str::<Value>(&answer.text()).unwrap()["result"].take();
+    let task = serde_json::from_str::<Value>(answer.text()).unwrap()["result"].take();
     let artifact = &task["artifacts"][0];
     assert_eq!(
         (&artifact["artifactId"], &artifact["name"]),
