@@ -86,7 +86,7 @@ fn program(path: &Path, script: &str) {
 async fn answer(herald: &Herald, key: &str) -> String {
     let call = Wire::Rest.send("/agents/code-reviewer", &Draft::new(uuid(), "hello"), false);
     let call =
-        if key.is_empty() { call } else { call.header("authorization", &format!("Bearer {key}")) };
+        if key.is_empty() { call } else { call.header("authorization", format!("Bearer {key}")) };
     let done = Wire::Rest.sent(&herald.call(&call).await).unwrap();
     assert_eq!(state(&done), "completed", "{done}");
     done.to_string()

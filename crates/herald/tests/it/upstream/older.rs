@@ -21,8 +21,11 @@ fn done() -> Value {
         "artifacts": [artifact], "history": [] })
 }
 
+/// A card for a URL.
+type Card = fn(&str) -> Value;
+
 /// An agent with this card at the path of 0.2, and `message/send` at `path` for those with the token.
-async fn agent(path: &'static str, card: fn(&str) -> Value) -> Fake {
+async fn agent(path: &'static str, card: Card) -> Fake {
     Fake::start(move |url, request| {
         if request.path == "/.well-known/agent.json" {
             answer(&card(url))
@@ -56,7 +59,7 @@ fn in_snake_case(url: &str) -> Value {
 
 #[tokio::test]
 async fn cards_without_a_url_or_a_version_are_called_by_both() {
-    let agents: [(fn(&str) -> Value, &str, &str, usize); 4] = [
+    let agents: [(Card, &str, &str, usize); 4] = [
         (without_url, "/a2a", "0.2", 0),
         (without_url, "/", "0.2", 1),
         (in_snake_case, "/", "0.3", 0),
