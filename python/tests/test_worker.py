@@ -163,9 +163,9 @@ class Turns(WithServer):
         self.assertEqual(self.http.seen, [])
 
     def test_an_answer_counts_only_after_its_question(self):
-        polls, asked = [3], threading.Event()
+        asked, again = threading.Event(), threading.Event()
         turn = self.turn()
-        turn._polls = lambda: polls[0]
+        turn._polls, turn._poll_again = lambda: 3, again.set
 
         def question():
             asked.set()
@@ -181,6 +181,7 @@ class Turns(WithServer):
         turn.answer_is_there(3)
         thread.join(0.3)
         self.assertEqual(result, [])
+        self.assertTrue(again.wait(10), "the next poll begins at once")
         turn.answer_is_there(4)
         thread.join(10)
         self.assertEqual(result, ["blue"])
@@ -220,12 +221,13 @@ class Agents(WithServer):
         with self.assertRaisesRegex(Failed, "status 3"):
             agents.of_command("exit 3")(self.turn())
 
-    def test_a_cancel_ends_the_program(self):
-        turn = self.turn()
-        threading.Timer(0.2, turn.stop).start()
-        self.http.replies.append(refusal(409, "TURN_OVER"))
-        with self.assertRaises(Cancelled):
-            agents.of_command("exec sleep 600")(turn)
+    def test_a_cancel_ends_the_program_and_its_children(self):
+        for command in ("exec sleep 600", "sleep 600; true"):
+            turn = self.turn()
+            threading.Timer(0.2, turn.stop).start()
+            self.http.replies.append(refusal(409, "TURN_OVER"))
+            with self.assertRaises(Cancelled):
+                agents.of_command(command)(turn)
 
 
 class Calls(WithServer):

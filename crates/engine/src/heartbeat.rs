@@ -129,7 +129,12 @@ impl Core {
     /// The time without a heartbeat after which a member is dead.
     fn lease_of(&self, member: &Member) -> Duration {
         let role = member.agents.first().filter(|_| member.kind == MemberKind::Worker);
-        let runtime = role.and_then(|role| self.registry.get(role));
+        role.map_or(self.settings.lease, |role| self.lease_of_role(role))
+    }
+
+    /// The lease of the workers of a role.
+    pub(crate) fn lease_of_role(&self, role: &AgentName) -> Duration {
+        let runtime = self.registry.get(role);
         let lease = runtime.and_then(|runtime| runtime.pool()?.settings.lease);
         lease.unwrap_or(self.settings.lease)
     }

@@ -34,7 +34,7 @@ use crate::{
     },
 };
 
-pub use poll::{MAX_POLL_WAIT, Poll};
+pub use poll::Poll;
 pub use pool::{EndedNotice, GivenTurn, PollReply, SessionView, StoppedTurn};
 pub use proxy::TurnOutcome;
 pub use role::RoleSettings;

@@ -23,7 +23,7 @@ use crate::webhook::HttpSender;
 /// The time between two checks of the cards.
 const CHECK_EVERY: Duration = Duration::from_secs(300);
 /// The largest card, in bytes.
-const MAX_CARD: usize = 1 << 20;
+const MAX_CARD: usize = 256 << 10;
 /// The paths of cards, the current one first.
 const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 /// The bindings over which remote agents are called.
@@ -108,7 +108,7 @@ impl RemoteAgents {
     ) -> Result<(Profile, Arc<dyn Agent>), Error> {
         let (mut profile, agent) = self.factory.build(name, card, &self.http)?;
         let declared = declaration(card);
-        profile.title.clone_from(&card.name);
+        profile.title = short(&card.name, 256);
         profile.description = declared.description;
         profile.version = Some(declared.version).filter(|version| !version.is_empty());
         if !declared.skills.is_empty() {
@@ -267,10 +267,6 @@ fn role_from(name: &str) -> String {
 
 /// The content of a card for discovery, within the limits of a registration.
 fn declaration(card: &AgentCard) -> Declaration {
-    let short = |text: &str, most: usize| -> String {
-        let plain = text.chars().filter(|letter| !letter.is_control()).take(most / 4);
-        plain.collect()
-    };
     let words = |words: &[String]| -> Vec<String> {
         words.iter().take(32).map(|word| short(word, 256)).collect()
     };
@@ -294,6 +290,11 @@ fn declaration(card: &AgentCard) -> Declaration {
         streaming: card.capabilities.streaming.unwrap_or_default(),
         ..Declaration::default()
     }
+}
+
+/// The beginning of a text without control characters, of at most so many bytes.
+fn short(text: &str, most: usize) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(most / 4).collect()
 }
 
 #[cfg(test)]

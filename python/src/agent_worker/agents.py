@@ -9,6 +9,7 @@ import inspect
 import logging
 import os
 import select
+import signal
 import subprocess
 import threading
 from typing import Any, Callable, Optional
@@ -90,6 +91,8 @@ def find_handler(name: str) -> TaskHandler:
     if not kind:
         raise find.Unusable(f"{name!r} names no class; write it as my_package.handlers:Reviewer")
     made = getattr(importlib.import_module(module), kind, None)
+    if made is None:
+        raise find.Unusable(f"{module} has no class {kind}")
     if not (inspect.isclass(made) and issubclass(made, TaskHandler)):
         raise find.Unusable(f"{kind} of {module} is not a subclass of herald.TaskHandler")
     return made()
@@ -161,9 +164,10 @@ def _feed(process: subprocess.Popen, text: bytes) -> None:
 
 
 def _end(process: subprocess.Popen) -> None:
+    """Ends a program and its children, which are in the process group of their shell."""
     if process.poll() is None:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(GRACE)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)

@@ -199,7 +199,9 @@ class Worker:
                     log.info("stopping task %s: %s", turn.task_id, stopped["reason"])
                     turn.stop(is_lost=stopped["reason"] == "lost")
         for given in reply.get("assignments", []):
-            turn = Turn(self.server, registration["name"], registration["session"], given, lambda: self._polls)
+            turn = Turn(
+                self.server, registration["name"], registration["session"], given, lambda: self._polls, self._end_poll
+            )
             key = (turn.id, turn.epoch)
             with self._changed:
                 # The server gives a turn again whose assignment may have been lost.
@@ -301,17 +303,23 @@ class Worker:
     def _poll_again(self) -> None:
         """Ends a poll in flight that says less than the server must know now."""
         with self._changed:
-            poll = self._poll
             needed = self._poll_was_full or self._drain.is_set() or self._expired.is_set()
-        if poll is not None and needed:
+        if needed:
+            self._end_poll()
+
+    def _end_poll(self) -> None:
+        """Ends the poll in flight. The next one follows at once."""
+        with self._changed:
+            poll = self._poll
+        if poll is not None:
             poll.end()
 
     def _lost(self, fault: Unreachable) -> None:
         if not self._is_lost:
-            log.warning("the connection to the server is lost, retrying until it is back: %s", fault)
+            log.warning("the server cannot be reached, retrying until it answers: %s", fault)
         self._is_lost = True
 
     def _answered(self) -> None:
         if self._is_lost:
-            log.info("the connection to the server is back")
+            log.info("the server answers again")
         self._is_lost = False

@@ -33,9 +33,10 @@ class Turn:
         session: str,
         given: dict[str, Any],
         polls: Callable[[], int] = lambda: 0,
+        poll_again: Callable[[], None] = lambda: None,
     ):
         self._server, self._name, self._session = server, name, session
-        self._polls = polls
+        self._polls, self._poll_again = polls, poll_again
         self.id: str = given["id"]
         self.epoch: int = given["epoch"]
         self.assignment: dict[str, Any] = given["turn"]
@@ -201,6 +202,8 @@ class Turn:
         if any("ask" in command for command in commands):
             self._question_at = self._polls()
             self._answered.clear()
+            # The poll in flight may tell of an answer to an earlier question, so that only the next one counts.
+            self._poll_again()
 
     def _send(self, verb: str, more: dict[str, Any]) -> Any:
         # One after the other, so that numbers are used in their order.

@@ -124,14 +124,14 @@ impl WorkerConnection {
     /// Notes an answer. The first one after an outage is logged.
     pub(super) fn answered(&self) {
         if self.is_lost.swap(false, Ordering::Relaxed) {
-            tracing::info!(server = %self.url, "the connection to the server is back");
+            tracing::info!(server = %self.url, "the server answers again");
         }
     }
 
     /// Notes a request without an answer. The first one of an outage is logged.
     pub(super) fn lost(&self, error: &str) {
         if !self.is_lost.swap(true, Ordering::Relaxed) {
-            tracing::warn!(server = %self.url, error, "the connection to the server is lost; retrying until it is back");
+            tracing::warn!(server = %self.url, error, "the server cannot be reached; retrying until it answers");
         }
     }
 }

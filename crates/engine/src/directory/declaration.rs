@@ -15,6 +15,8 @@ const MAX_TEXT: usize = 4096;
 const MAX_WORD: usize = 256;
 const MAX_SKILLS: usize = 64;
 const MAX_WORDS: usize = 32;
+/// The most bytes of all texts of a declaration, which stay in memory while the worker is listed.
+const MAX_BYTES: usize = 64 << 10;
 /// The most turns that one worker may run at once.
 const MAX_CONCURRENCY: u32 = 10_000;
 /// The most attempts at one turn.
@@ -57,6 +59,12 @@ pub(crate) fn check(declaration: &Declaration) -> Result<(), Error> {
         }
     }
     words("labels", &declaration.labels, MAX_WORD)?;
+    if bytes(declaration) > MAX_BYTES {
+        return Err(Error::field(
+            "skills",
+            format!("all texts together have more than {MAX_BYTES} bytes"),
+        ));
+    }
     for (field, value, most) in [
         ("concurrency", declaration.concurrency, MAX_CONCURRENCY),
         ("attempts", declaration.attempts, MAX_ATTEMPTS),
@@ -69,6 +77,20 @@ pub(crate) fn check(declaration: &Declaration) -> Result<(), Error> {
         return Err(Error::field("memory", format!("must be at most {MAX_MEMORY}")));
     }
     recovery(declaration).map(|_| ())
+}
+
+/// The size of all texts.
+fn bytes(declaration: &Declaration) -> usize {
+    let of = |words: &[String]| words.iter().map(String::len).sum::<usize>();
+    let skill = |skill: &DeclaredSkill| {
+        let DeclaredSkill { id, name, description, tags, examples } = skill;
+        id.len() + name.len() + description.len() + of(tags) + of(examples)
+    };
+    let lists = [&declaration.input_modes, &declaration.output_modes, &declaration.labels];
+    declaration.description.len()
+        + declaration.version.len()
+        + declaration.skills.iter().map(skill).sum::<usize>()
+        + lists.into_iter().map(|list| of(list)).sum::<usize>()
 }
 
 fn words(field: &str, words: &[String], longest: usize) -> Result<(), Error> {

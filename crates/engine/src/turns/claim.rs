@@ -56,9 +56,9 @@ pub(crate) async fn claim(
     let command = recovery::command(&record, due.holder, runtime, me);
     let (task, agent) = (&cached.key.task, &runtime.profile.name);
     if let Command::Report(..) = &command {
-        tracing::warn!(%task, %agent, "a turn was left unfinished by a stopped server and may not be repeated: its task fails");
+        tracing::warn!(%task, %agent, "a turn lost its server or worker and may not be repeated: its task fails");
     } else if due.holder.is_some() {
-        tracing::info!(%task, %agent, "repeats a turn that a stopped server left unfinished");
+        tracing::info!(%task, %agent, "repeats a turn that lost its server or worker");
     }
     let runs = matches!(command, Command::Begin(_) | Command::Admit(_) | Command::Retry { .. });
     let ends = matches!(command, Command::Report(..));

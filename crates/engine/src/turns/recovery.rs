@@ -57,7 +57,9 @@ pub(crate) fn command(
             Command::Retry { me, from }
         }
         Recovery::Resume(_) | Recovery::Rerun(_) | Recovery::Fail => {
-            failure::fail(INTERRUPTED, "the server stopped while the agent was at work")
+            let holder = if runtime.pool().is_some() { "worker" } else { "server" };
+            let text = format!("the {holder} stopped while the agent was at work");
+            failure::fail(INTERRUPTED, &text)
         }
     }
 }

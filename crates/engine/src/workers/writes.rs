@@ -79,6 +79,17 @@ impl Workers<'_> {
             let text = format!("must have 1 to {MAX_COMMANDS} commands");
             return Err(Error::field("commands", text));
         }
+        let ends_turn = |command: &WorkerCommand| match command {
+            WorkerCommand::Report(state, ..) => *state != TaskState::Working,
+            WorkerCommand::Reply(_) => true,
+            WorkerCommand::Interim(..) | WorkerCommand::Ask(..) | WorkerCommand::Write { .. } => {
+                false
+            }
+        };
+        if write.commands.iter().rev().skip(1).any(ends_turn) {
+            let text = "only the last command of a write can end the turn";
+            return Err(Error::new(ErrorKind::WriteRefused, text));
+        }
         let commands = write.commands.into_iter().map(Command::try_from);
         let commands = commands.collect::<Result<Vec<_>, _>>()?;
         let turn = self.running_turn(caller, at).await?;
@@ -127,7 +138,16 @@ impl Workers<'_> {
     async fn running_turn(&self, caller: &Caller, at: &TurnRef) -> Result<Arc<WorkerTurn>, Error> {
         match self.turn(caller, at).await? {
             FoundTurn::Running(turn) => Ok(turn),
-            FoundTurn::Ended | FoundTurn::Unknown => Err(turn_over()),
+            FoundTurn::Ended | FoundTurn::Unknown => {
+                let (worker, turn, epoch) = (&at.session.name, &at.turn, at.epoch);
+                tracing::info!(
+                    ?worker,
+                    ?turn,
+                    epoch,
+                    "refused a write: the worker does not hold the turn"
+                );
+                Err(turn_over())
+            }
         }
     }
 

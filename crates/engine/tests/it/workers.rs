@@ -44,6 +44,15 @@ async fn engine(
     Bench { engine, caller: Caller::anonymous("".into()), route: AgentRoute::default() }
 }
 
+/// An engine whose role has this lease.
+async fn with_lease(lease: Duration) -> Bench {
+    let settings = Settings { heartbeat_every: Duration::from_millis(200), ..Settings::default() };
+    let builder = Engine::builder(Arc::new(Sqlite::memory().unwrap())).settings(settings);
+    let engine = builder.role(role(), RoleSettings { lease: Some(lease) }).build().unwrap();
+    engine.start_work().await.unwrap();
+    Bench { engine, caller: Caller::anonymous("".into()), route: AgentRoute::default() }
+}
+
 async fn bench() -> Bench {
     let store = Arc::new(Sqlite::memory().unwrap());
     engine(store, role(), Settings::default(), Clock::system()).await
@@ -861,4 +870,33 @@ async fn one_worker_that_asks_for_it_is_told_of_a_task_that_ended_without_a_turn
     assert!(polled(&workers[1], false, Duration::ZERO).await.is_empty());
     assert_eq!(polled(&workers[0], true, Duration::ZERO).await, [task.id]);
     assert!(polled(&workers[0], true, Duration::ZERO).await.is_empty(), "each is told once");
+}
+
+#[tokio::test]
+async fn a_poll_is_shorter_than_the_lease_of_its_role() {
+    let bench = with_lease(Duration::from_secs(3)).await;
+    assert_eq!(bench.engine.workers().longest_poll(&ROLE.into()), Duration::from_secs(1));
+    let worker = Worker::join(&bench, "host:1").await;
+    bench.post(say("hello")).await.unwrap();
+    let given = worker.work().await;
+    for _ in 0..2 {
+        let reply = worker.poll(0, &[&given], Duration::from_secs(5)).await.unwrap();
+        assert!(reply.stop.is_empty(), "the worker keeps its turn: {reply:?}");
+    }
+    let long = Poll { turns: vec![("x".repeat(65), 1)], ..Poll::default() };
+    let refused = bench.engine.workers().poll(&bench.caller, &worker.at, long).await;
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::InvalidParams);
+}
+
+#[tokio::test]
+async fn only_the_last_command_of_a_write_can_end_the_turn() {
+    let bench = bench().await;
+    let worker = Worker::join(&bench, "vm:1").await;
+    let task = bench.post(say("hello")).await.unwrap();
+    let given = worker.work().await;
+    let refused = given.write(1, vec![done("early"), piece("late", false)]).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::WriteRefused, "{refused:?}");
+    given.write(1, vec![piece("text", false), done("late")]).await.unwrap();
+    given.end(TurnOutcome::Done).await.unwrap();
+    assert_eq!(state(&bench, &task).await, TaskState::Completed);
 }

@@ -31,8 +31,8 @@ server does not know yet:
   A2ACLI_BEARER=hrld_... herald worker ...
 
 SIGTERM or Ctrl-C: it takes no more work, ends its running turns within --drain-timeout, and hands
-back the others. A second signal ends it at once. A worker that is killed loses nothing: the server
-gives its tasks to another worker.";
+back the others. A second signal ends it at once. If a worker is killed, the server gives its tasks to
+another worker, if the agent allows another attempt (see --attempts); otherwise they fail.";
 
 /// `herald worker`.
 #[derive(Debug, Args)]

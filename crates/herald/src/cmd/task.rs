@@ -145,7 +145,7 @@ fn only_for_servers(all_owners: bool, owner: &OwnerArgs) -> Result<(), CliError>
     if !all_owners && owner.tenant.is_none() && owner.principal.is_none() {
         return Ok(());
     }
-    let text = "--all-owners, --tenant and --principal look for tasks of other owners on a server";
+    let text = "--failed-by, --all-owners, --tenant and --principal need a server, not an agent";
     Err(CliError::usage(text).hint("name the server with --server URL or --data DIR"))
 }
 

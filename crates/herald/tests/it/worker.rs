@@ -188,15 +188,16 @@ async fn a_server_that_is_killed_finds_the_turn_of_its_worker_again() {
     let runs = || fs::read_to_string(worker.home().join("runs")).unwrap_or_default();
     eventually(SOON, "the program runs", async || !runs().is_empty()).await;
     herald.kill9().await;
-    eventually(SOON, "the worker notes it", async || worker.log().contains("is lost")).await;
+    eventually(SOON, "the worker notes it", async || worker.log().contains("cannot be reached"))
+        .await;
     // The program ends while the server is down: its output and its end wait for the server.
     fs::write(worker.home().join("go"), "").unwrap();
     herald.restart().await;
     let done = ended(&herald, &task).await;
     assert_eq!((state(&done).as_str(), printed(&done).as_str()), ("completed", "once"));
     assert_eq!(runs(), "run\n", "the turn ran once");
-    eventually(SOON, "the worker notes it", async || worker.log().contains("is back")).await;
-    assert_eq!(worker.log().matches("is lost").count(), 1, "{}", worker.log());
+    eventually(SOON, "the worker notes it", async || worker.log().contains("answers again")).await;
+    assert_eq!(worker.log().matches("cannot be reached").count(), 1, "{}", worker.log());
     assert_eq!(worker.log().matches("registered").count(), 1, "the session goes on");
 }
 
@@ -360,7 +361,7 @@ async fn a_worker_waits_for_a_server_that_is_not_there_yet_and_ends_on_a_signal(
     command.args(["--agent-name", ROLE, "--exec", "cat"]).stderr(log).kill_on_drop(true);
     let mut child = command.spawn().unwrap();
     let log = || fs::read_to_string(home.path().join("worker.log")).unwrap();
-    eventually(SOON, "it retries", async || log().contains("is lost")).await;
+    eventually(SOON, "it retries", async || log().contains("cannot be reached")).await;
     let id = child.id().unwrap().to_string();
     let sent = tokio::process::Command::new("kill").args(["-s", "TERM", &id]).status().await;
     assert!(sent.unwrap().success());

@@ -176,22 +176,19 @@ fn declaration(new: RegisterAgent) -> Declaration {
 }
 
 fn registered(request: &ApiRequest<'_>, registration: Registration) -> RegisteredAgent {
-    let settings = request.engine().settings();
+    let (settings, workers) = (request.engine().settings(), request.engine().workers());
     RegisteredAgent {
         name: registration.name.to_string(),
         url: card::base(&request.exchange.server_url(), Some(&registration.role)),
+        lease_seconds: workers.lease(&registration.role).as_secs(),
+        poll_seconds: workers.longest_poll(&registration.role).as_secs().max(1),
         role: registration.role.to_string(),
         instance_id: registration.instance,
         session: registration.session.map(|session| Uuid::from_u128(session.0).to_string()),
         heartbeat_seconds: heartbeat_seconds(request),
         discovery_seconds: settings.discovery.max_age.as_secs(),
-        lease_seconds: settings.lease.as_secs(),
-        poll_seconds: POLL_SECONDS,
     }
 }
-
-/// The longest wait of a poll.
-const POLL_SECONDS: u64 = 5;
 
 /// The time between two heartbeats: a worker is listed also if one of them is lost.
 fn heartbeat_seconds(request: &ApiRequest<'_>) -> u64 {

@@ -112,6 +112,18 @@ async fn names(hub: &Hub, query: &str) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_worker_is_told_the_lease_of_its_role() {
+    let settings = RoleSettings { lease: Some(Duration::from_secs(3)) };
+    let role = |builder: EngineBuilder| {
+        builder.role(Profile::new("code-reviewer", "Reviews code"), settings)
+    };
+    let (store, clock) = (Arc::new(Sqlite::memory().unwrap()), Clock::manual(start_time()));
+    let hub = hub_on(store, &clock, Settings::default(), role).await;
+    let registered = register(&hub, "host-a:1").await;
+    assert_eq!((&registered["lease_seconds"], &registered["poll_seconds"]), (&json!(3), &json!(1)));
+}
+
+#[tokio::test]
 async fn a_worker_gets_two_identities_and_is_discovered() {
     let clock = Clock::manual(start_time());
     let hub = hub(&clock).await;
@@ -257,7 +269,10 @@ async fn a_registration_that_is_not_allowed_is_refused_with_the_reason() {
         hub.engine.heartbeat().await.unwrap();
     }
     ok(&try_("other-worker", same).await);
+    let skills: Vec<_> =
+        (0..20).map(|n| json!({ "id": n.to_string(), "description": "x".repeat(4000) })).collect();
     for (body, word) in [
+        (json!({ "role": "x", "skills": skills }), "65536 bytes"),
         (json!({ "role": "code-reviewer:host:1" }), "not the name of an instance"),
         (json!({ "role": "Code Reviewer" }), "a-z, 0-9 and -"),
         (json!({ "role": "script" }), "runs itself"),
