@@ -166,7 +166,9 @@ fn check_addresses(card: &AgentCard, text: &str) -> Result<(), Mistake> {
     let members: Option<MainAddress> = serde_json::from_str(text).ok();
     let (main, interfaces) = members.map_or((None, None), |card| (card.url, card.interfaces));
     let list = if interfaces.is_some() { "supportedInterfaces" } else { "additionalInterfaces" };
-    if main.is_none() && card.supported_interfaces.is_empty() {
+    // A card without an address is read as one with an interface at its own place.
+    let has_address = card.supported_interfaces.iter().any(|one| !one.url.is_empty());
+    if main.is_none() && !has_address {
         let said = "the card has no address: write \"url\": \"https://agents.example.com\", or \"supportedInterfaces\"";
         return Err(mistake("", said));
     }
@@ -178,8 +180,10 @@ fn check_addresses(card: &AgentCard, text: &str) -> Result<(), Mistake> {
         check_address(url).map_err(|said| mistake(path, format!("{path}: {said}")))?;
     }
     // gRPC has a host and a port in place of a URL.
-    let is_wrong =
-        |one: &&AgentInterface| one.protocol_binding != "GRPC" && Url::parse(&one.url).is_err();
+    let is_wrong = |one: &&AgentInterface| {
+        let is_url = one.url.is_empty() || Url::parse(&one.url).is_ok();
+        one.protocol_binding != "GRPC" && !is_url
+    };
     match card.supported_interfaces.iter().find(is_wrong) {
         None => Ok(()),
         Some(AgentInterface { url, .. }) => {
