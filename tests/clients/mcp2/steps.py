@@ -85,7 +85,7 @@ async def calls_at_the_same_time(client):
 
 async def refuses_with_a_reason(client):
     await refused(client, "send_to_agent", {"agent_name": "echo:host:1", "message": "x"}, "routed by role")
-    await refused(client, "get_task", {"task_id": "unknown"}, "task not found")
+    await refused(client, "get_task", {"task_id": "unknown"}, "Task not found")
     await refused(client, "cancel_task", {}, "task_id")
 
 
