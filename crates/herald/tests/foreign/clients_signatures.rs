@@ -26,7 +26,7 @@ description = "With more than everybody sees"
 
 [[agents.extended_card.skills]]
 id = "refund"
-description = ""
+description = "Refunds an order"
 "#;
 
 async fn signing() -> (Herald, tempfile::TempDir) {

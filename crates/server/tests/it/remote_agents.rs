@@ -278,7 +278,6 @@ async fn a_card_that_may_not_be_fetched_or_does_not_validate_is_refused() {
     for (card, word) in [
         (json!("text"), "not an agent card"),
         (with(|card| card["name"] = json!(" ")), "no name"),
-        (with(|card| card["supportedInterfaces"] = json!([])), "interface"),
         (with(|card| card["supportedInterfaces"][0]["protocolBinding"] = json!("GRPC")), "JSONRPC"),
         (
             with(|card| card["supportedInterfaces"][0]["url"] = json!("http://10.0.0.1/")),
