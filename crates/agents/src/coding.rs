@@ -4,6 +4,7 @@
 //! requests for permission become questions to the caller.
 
 mod acp;
+mod activity;
 mod approval;
 mod claude;
 mod codex;
@@ -11,34 +12,38 @@ mod conversation;
 mod cursor;
 mod dialect;
 mod gemini;
+mod history;
 mod opencode;
 mod prompt;
+mod relay;
+mod usage;
 
-use std::{collections::VecDeque, io, time::Duration};
+use std::{io, time::Duration};
 
 use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
-use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Stop, Turn};
-use herald_protocol::{AgentName, Artifact, Content, Message, Part, Task, TaskState};
+use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Turn, agent::Extension};
+use herald_protocol::{AgentName, Artifact, Content, Message, Part, Task};
 use serde_json::{Map, Value};
-use tokio::time::{Instant, timeout};
 
 use self::{
     acp::{Acp, Quirks},
+    activity::Activity,
     claude::Claude,
     codex::Codex,
     conversation::CliConversation,
-    dialect::{AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, Image},
+    dialect::{CliDialect, CodingRequest, Image},
+    relay::{CodingOutcome, Relay},
 };
 use crate::{
     ErrorDetail, Input,
-    artifact_writer::ArtifactWriter,
     ended::Ended,
     exec::input::PreparedInput,
     failure::Failure,
     process::{Processes, Program, STUCK, environment},
-    text::{truncate, with_camel_case_names},
 };
+
+pub use self::activity::{ACTIVITY_EXTENSION, ToolDetail};
 
 /// Default limit of a coding agent's output in one turn, in bytes.
 const MAX_OUTPUT: u64 = 64 << 20;
@@ -54,8 +59,6 @@ const SHOWN: usize = 200;
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const MAX_IMAGE: usize = 3_750_000;
 
-/// The artifact with the text of the answer.
-const ANSWER: &str = "assistant-response";
 /// The artifact with the model and the session id.
 const METADATA: &str = "agent-metadata";
 /// The artifact with the summary and the statistics.
@@ -76,6 +79,16 @@ pub enum Preset {
     Opencode,
     /// Any agent with the Agent Client Protocol.
     Acp,
+}
+
+/// Treatment of work that goes on in the background after the agent has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BackgroundPolicy {
+    /// The turn goes on until the work has ended.
+    #[default]
+    Wait,
+    /// The turn ends with the answer, and the work with it.
+    End,
 }
 
 /// Agent that runs a coding CLI for each message.
@@ -99,6 +112,12 @@ pub struct Coding {
     pub start_timeout: Option<Duration>,
     /// Timeout of an approval, after which it is denied.
     pub approval_timeout: Duration,
+    /// Amount of detail about tool calls that callers see.
+    pub tool_detail: ToolDetail,
+    /// True if callers see the agent's thoughts.
+    pub thinking: bool,
+    /// The end of a turn whose background work goes on.
+    pub background: BackgroundPolicy,
     /// Bytes that it may write in one turn.
     pub max_output: u64,
     /// The part of a failure that callers see.
@@ -107,22 +126,23 @@ pub struct Coding {
     pub processes: Processes,
 }
 
-/// Outcome of one attempt at a message.
-enum CodingOutcome {
-    /// The agent has done its work.
-    Done(Done),
-    /// The agent exited in the middle of its work.
-    Exited,
-    /// The agent's session does not exist any more.
-    SessionLost,
-    /// The turn ends while its question is open; a later answer starts a new turn.
-    Unanswered,
+/// A message of the caller as the agent gets it.
+#[derive(Debug)]
+struct Prompt {
+    text: String,
+    images: Vec<Image>,
+    /// The files that the text names. They are removed with this.
+    input: PreparedInput,
 }
 
-/// The result of the work.
-struct Done {
-    summary: Option<String>,
-    stats: Map<String, Value>,
+/// The agent's own session of a conversation.
+enum SessionState {
+    /// There is none yet.
+    New,
+    /// An earlier message has begun this one.
+    Earlier(String),
+    /// There was one, and the agent does not have it any more.
+    Lost,
 }
 
 impl Coding {
@@ -138,6 +158,9 @@ impl Coding {
             force: false,
             start_timeout: Some(Duration::from_secs(120)),
             approval_timeout: Duration::from_secs(600),
+            tool_detail: ToolDetail::default(),
+            thinking: false,
+            background: BackgroundPolicy::default(),
             max_output: MAX_OUTPUT,
             error_detail: ErrorDetail::Message,
             processes,
@@ -171,6 +194,11 @@ impl Coding {
             output_modes: profile.output_modes.clone(),
             ..Skill::default()
         }];
+        profile.extensions = vec![Extension {
+            uri: ACTIVITY_EXTENSION.to_owned(),
+            description: "Tool calls, plans and retries as data".to_owned(),
+            required: false,
+        }];
         profile.waits = true;
         // Its changes to files cannot be repeated.
         profile.recovery = Recovery::Fail;
@@ -187,14 +215,16 @@ impl Coding {
 
     /// One attempt at a message, with or without the agent's earlier session. Returns `false` if that
     /// session does not exist any more.
-    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<bool, Ended> {
-        let given =
-            Input::Text.prepare(turn.message(), &self.processes).await.map_err(unstarted)?;
-        let images = images(turn.message(), &given);
+    async fn attempt(&self, turn: &Turn, session: SessionState) -> Result<bool, Ended> {
+        let mut prompt = self.prompt(turn.message()).await?;
+        let is_lost = matches!(session, SessionState::Lost);
+        if is_lost {
+            prompt.text = history::with_earlier(turn.earlier(), turn.task(), &prompt.text);
+        }
         let ask = CodingRequest {
-            text: String::from_utf8_lossy(&given.stdin).into_owned(),
-            images,
-            session,
+            text: prompt.text,
+            images: prompt.images,
+            session: session.id(),
             model: self.model.clone(),
             profile: self.profile_name.clone(),
             settings: self.settings.clone(),
@@ -211,27 +241,35 @@ impl Coding {
             program,
             &environment,
             processes,
-            given,
+            prompt.input,
             self.max_output,
         );
         let mut conversation = opened.await.map_err(unstarted)?;
+        let mut relay = Relay::new(self, turn);
         let outcome = tokio::select! {
             outcome = async {
-                self.begin(&mut conversation).await?;
-                self.relay_events(turn, &mut conversation).await
+                if is_lost {
+                    relay.report(&Activity::SessionLost).await?;
+                }
+                relay.begin(&mut conversation).await?;
+                relay.run(&mut conversation).await
             } => outcome,
             () = turn.cancelled().cancelled() => Err(Ended::Turn(AgentError::Stopped)),
         };
+        let grace = self.program.grace;
         match outcome {
             // The caller gets the result before the process has exited; the next turn has to wait.
-            Ok(CodingOutcome::Done(done)) => {
-                let ended = conversation.finish(self.program.grace);
-                tokio::join!(done.complete(turn), ended).0?;
+            Ok(CodingOutcome::Done(result)) => {
+                tokio::join!(result.complete(turn), conversation.finish(grace)).0?;
                 Ok(true)
             }
-            Ok(CodingOutcome::Exited) => {
-                Err(Ended::Failed(conversation.exit_failure(self.program.grace).await))
-            }
+            Ok(CodingOutcome::Exited) => match conversation.result_so_far() {
+                Some(result) => {
+                    tokio::join!(result.complete(turn), conversation.finish(grace)).0?;
+                    Ok(true)
+                }
+                None => Err(Ended::Failed(conversation.exit_failure(grace).await)),
+            },
             Ok(CodingOutcome::SessionLost) => {
                 conversation.end().await;
                 Ok(false)
@@ -249,168 +287,24 @@ impl Coding {
         }
     }
 
-    /// Waits for the agent's first event, up to the start timeout: a program with another protocol may
-    /// never produce one.
-    async fn begin(&self, conversation: &mut CliConversation) -> Result<(), Ended> {
-        let Some(limit) = self.start_timeout else { return Ok(()) };
-        match timeout(limit, conversation.next()).await {
-            Ok(Ok(first)) => conversation.put_back(first.into_iter().collect()),
-            Ok(Err(failure)) => return Err(failure.into()),
-            Err(_) => {
-                let kind = format!("did not begin within {limit:?}");
-                return Err(Failure::new(kind).into());
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the agent's events to the task until the attempt ends.
-    async fn relay_events(
-        &self,
-        turn: &Turn,
-        conversation: &mut CliConversation,
-    ) -> Result<CodingOutcome, Ended> {
-        let mut answer = ArtifactWriter::new(turn, ANSWER, ANSWER);
-        let mut retried = None;
-        loop {
-            let Some(next) = answer.next_or_flush(conversation.next()).await? else { continue };
-            let event = match next {
-                Ok(Some(AgentEvent::Text(text))) => {
-                    retried = None;
-                    answer.push(&text).await?;
-                    continue;
-                }
-                Ok(event) => event,
-                Err(failure) => {
-                    answer.flush().await?;
-                    return Err(failure.into());
-                }
-            };
-            match event {
-                Some(AgentEvent::Done { .. }) => answer.finish(None).await?,
-                Some(_) | None => answer.flush().await?,
-            }
-            let retry = match &event {
-                Some(AgentEvent::Retry { attempt, .. }) => Some(*attempt),
-                Some(_) | None => None,
-            };
-            // Several subagents may wait for the model at once and report the same attempt.
-            let is_repeated = std::mem::replace(&mut retried, retry) == retry;
-            match event {
-                Some(AgentEvent::Init { model, session }) => {
-                    self.report_start(turn, model, session).await?;
-                }
-                Some(AgentEvent::SessionLost) => return Ok(CodingOutcome::SessionLost),
-                Some(AgentEvent::Text(_)) => {}
-                Some(AgentEvent::ToolUse { name }) => {
-                    turn.progress(format!("Using tool: {}", truncate(&name, SHOWN))).await?;
-                }
-                Some(AgentEvent::ToolResult { output }) => {
-                    turn.progress(format!("Tool result: {}", truncate(&output, SHOWN))).await?;
-                }
-                Some(AgentEvent::Retry { .. }) if is_repeated => {}
-                Some(AgentEvent::Retry { attempt, most }) => {
-                    let most = most.map(|most| format!(" of {most}")).unwrap_or_default();
-                    let text = format!("The model does not answer: retry {attempt}{most}");
-                    turn.progress(text).await?;
-                }
-                Some(AgentEvent::Approval(approval)) if approval.is_prompt() && self.force => {
-                    if let Some(choice) = approval.choices.iter().find(|choice| choice.grants) {
-                        conversation.answer(&approval, choice);
-                    }
-                }
-                Some(AgentEvent::Approval(approval)) => {
-                    if !self.resolve_approval(turn, conversation, &approval).await? {
-                        return Ok(CodingOutcome::Unanswered);
-                    }
-                }
-                Some(AgentEvent::Background(tasks)) => {
-                    let tasks = format!("Background work goes on: {}", tasks.join(", "));
-                    turn.progress(truncate(&tasks, SHOWN)).await?;
-                }
-                Some(AgentEvent::Done { summary, stats }) => {
-                    return Ok(CodingOutcome::Done(Done { summary, stats }));
-                }
-                Some(AgentEvent::Error(text)) => {
-                    let failure = Failure { message: Some(text), ..Failure::new("failed") };
-                    return Err(failure.into());
-                }
-                None => return Ok(CodingOutcome::Exited),
-            }
-        }
-    }
-
-    /// Reports that the agent works, with its model and session.
-    async fn report_start(
-        &self,
-        turn: &Turn,
-        model: Option<String>,
-        session: Option<String>,
-    ) -> Result<(), Stop> {
-        turn.report(TaskState::Working, Vec::new()).await?;
-        // The session id is passed back on a command line, so it is checked here.
-        let session = session.filter(|name| {
-            name.len() <= SESSION && !name.is_empty() && !name.contains(char::is_control)
-        });
-        if model.is_none() && session.is_none() {
-            return Ok(());
-        }
-        let mut data = Map::from_iter([("adapter".to_owned(), self.preset.name().into())]);
-        data.extend(model.map(|model| ("model".to_owned(), truncate(&model, SHOWN).into())));
-        data.extend(session.map(|session| ("sessionId".to_owned(), session.into())));
-        turn.artifact(artifact(METADATA, Content::Data(data.into()))).await
-    }
-
-    /// Asks the caller for an approval, until it answers or the timeout denies it. Returns `false` if the
-    /// turn has to end without an answer.
-    async fn resolve_approval(
-        &self,
-        turn: &Turn,
-        conversation: &mut CliConversation,
-        approval: &Approval,
-    ) -> Result<bool, Ended> {
-        let deadline = Instant::now() + self.approval_timeout;
-        let mut question = approval.question();
-        let mut early = VecDeque::new();
-        let choice = loop {
-            turn.ask_within_turn(question).await?;
-            let answered = tokio::select! {
-                answered = turn.answered() => answered,
-                failure = buffer_events(conversation, &mut early) => return Err(failure.into()),
-                () = tokio::time::sleep_until(deadline) => break self.deny(turn, approval).await?,
-            };
-            if !answered {
-                return Ok(false);
-            }
-            let answer = turn.take_answer().await?;
-            if let Some(choice) = approval.chosen(&answer) {
-                break choice.clone();
-            }
-            question = approval.question_again();
-        };
-        conversation.put_back(early);
-        conversation.answer(approval, &choice);
-        Ok(true)
-    }
-
-    /// Denies an approval that was not answered in time.
-    async fn deny(&self, turn: &Turn, approval: &Approval) -> Result<ApprovalChoice, Ended> {
-        turn.progress("Denied: nobody answered in time").await?;
-        let denial = approval.denial().cloned();
-        denial.ok_or_else(|| Failure::new("asked for an approval that cannot be denied").into())
+    /// A message as the agent gets it.
+    async fn prompt(&self, message: &Message) -> Result<Prompt, Ended> {
+        let input = Input::Text.prepare(message, &self.processes).await.map_err(unstarted)?;
+        let images = images(message, &input);
+        Ok(Prompt { text: String::from_utf8_lossy(&input.stdin).into_owned(), images, input })
     }
 }
 
 #[async_trait]
 impl Agent for Coding {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
-        let session = self.session(turn);
-        let has_session = session.is_some();
+        let session = self.session(turn).map_or(SessionState::New, SessionState::Earlier);
+        let has_session = matches!(session, SessionState::Earlier(_));
         let mut done = self.attempt(turn, session).await;
         if has_session && matches!(done, Ok(false)) {
             let (task, agent) = (turn.task_id(), &self.name);
-            tracing::info!(%task, %agent, "the agent's session does not exist any more; starting a new one");
-            done = self.attempt(turn, None).await;
+            tracing::warn!(%task, %agent, "the agent's session does not exist any more; starting a new one");
+            done = self.attempt(turn, SessionState::Lost).await;
         }
         let report = |ended: Ended| ended.report(turn, &self.name, self.error_detail);
         match done {
@@ -421,19 +315,13 @@ impl Agent for Coding {
     }
 }
 
-impl Done {
-    /// Completes the task.
-    async fn complete(self, turn: &Turn) -> Result<(), Stop> {
-        let mut data = Map::new();
-        data.extend(self.summary.map(|summary| ("summary".to_owned(), summary.into())));
-        if !self.stats.is_empty() {
-            // Some agents count in names such as `input_tokens`.
-            data.insert("stats".to_owned(), with_camel_case_names(self.stats.into()));
+impl SessionState {
+    /// The id of the session to resume.
+    fn id(self) -> Option<String> {
+        match self {
+            Self::Earlier(id) => Some(id),
+            Self::New | Self::Lost => None,
         }
-        if data.is_empty() {
-            return turn.report(TaskState::Completed, Vec::new()).await;
-        }
-        turn.complete_with(artifact(RESULT, Content::Data(data.into()))).await
     }
 }
 
@@ -484,20 +372,6 @@ impl Preset {
             Self::Gemini => Box::new(gemini::dialect(ask)),
             Self::Opencode => Box::new(opencode::dialect(ask)),
             Self::Acp => Box::new(Acp::new(ask, Quirks::default())),
-        }
-    }
-}
-
-/// Buffers events that the agent sends while it waits for an answer, until it exits.
-async fn buffer_events(
-    conversation: &mut CliConversation,
-    early: &mut VecDeque<AgentEvent>,
-) -> Failure {
-    loop {
-        match conversation.next().await {
-            Ok(Some(event)) => early.push_back(event),
-            Ok(None) => return Failure::new("ended while it waited for an answer"),
-            Err(failure) => return failure,
         }
     }
 }

@@ -15,9 +15,13 @@ use self::wire::{
     ClientInfo, INVALID_PARAMS, Initialized, METHOD_NOT_FOUND, PermissionKind, PermissionOutcome,
     PromptResult, SessionNotice, SessionOpened, SessionUpdate, ToolCall,
 };
-use super::dialect::{
-    AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput, Image,
-    escape_command,
+use super::{
+    activity::Activity,
+    dialect::{
+        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult,
+        DialectOutput, Image, escape_command,
+    },
+    usage::Usage,
 };
 use crate::failure::Failure;
 
@@ -341,7 +345,8 @@ impl Acp {
         }
         let summary = std::mem::take(&mut self.last_text);
         let summary = Some(summary).filter(|summary| !summary.is_empty());
-        out.event(AgentEvent::Done { summary, stats: std::mem::take(&mut self.statistics) });
+        let usage = Usage { raw: std::mem::take(&mut self.statistics), ..Usage::default() };
+        out.event(AgentEvent::Done(CodingResult { summary, usage, ..CodingResult::default() }));
         out.close();
         Ok(())
     }
@@ -360,8 +365,8 @@ impl Acp {
             }
             SessionUpdate::ToolCall(tool) => {
                 self.report_tool(&tool, out);
-                if let Some(output) = tool.output() {
-                    out.event(AgentEvent::ToolResult { output });
+                if let Some(end) = tool.end() {
+                    out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
                 }
             }
             SessionUpdate::Usage { cost: Some(cost) } => {
@@ -377,7 +382,7 @@ impl Acp {
     fn report_tool(&mut self, tool: &ToolCall, out: &mut DialectOutput) {
         if self.tools.insert(tool.tool_call_id.clone()) {
             self.last_text.clear();
-            out.event(AgentEvent::ToolUse { name: tool.name() });
+            out.event(AgentEvent::Activity(Activity::ToolStarted(tool.start())));
         }
     }
 

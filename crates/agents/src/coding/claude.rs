@@ -5,6 +5,7 @@ mod request;
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "json! is how tests write values")]
 mod tests;
+mod tools;
 mod wire;
 
 use std::collections::VecDeque;
@@ -20,9 +21,12 @@ use self::{
         ControlRequest, ImageSource, PromptBlock, SystemEvent, ToClaude,
     },
 };
-use super::dialect::{
-    AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput, Image,
-    escape_command, parse_json,
+use super::{
+    activity::{Activity, ModelRetry, ToolEnd},
+    dialect::{
+        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult,
+        DialectOutput, Image, escape_command, parse_json,
+    },
 };
 use crate::failure::Failure;
 
@@ -104,10 +108,21 @@ impl Claude {
     /// Emits the end of the work and closes the input, or emits that background tasks continue.
     fn conclude(&mut self, event: Option<AgentEvent>, out: &mut DialectOutput) {
         let Some(event) = event else { return };
-        if !matches!(event, AgentEvent::Background(_)) {
+        if !matches!(event, AgentEvent::Activity(_)) {
             out.close();
         }
         out.event(event);
+    }
+
+    /// Writes a message of the caller.
+    fn write_message(&mut self, text: &str, images: &[Image], out: &mut DialectOutput) {
+        let text = escape_command(text);
+        let images = images.iter().map(|Image { media_type, data, .. }| PromptBlock::Image {
+            source: ImageSource::Base64 { media_type, data },
+        });
+        let content = [PromptBlock::Text { text: &text }].into_iter().chain(images).collect();
+        ToClaude::User { message: ClaudePrompt { role: "user", content } }.send(out);
+        self.work.wrote_message();
     }
 
     fn ask_next(&self, out: &mut DialectOutput) {
@@ -122,7 +137,8 @@ impl CliDialect for Claude {
         // Claude Code refuses its flag for skipping permissions to root. Therefore it always asks, and
         // with `force` the answer is always yes.
         let fixed = "-p --verbose --input-format=stream-json --output-format=stream-json \
-                     --include-partial-messages --permission-prompt-tool=stdio";
+                     --include-partial-messages --replay-user-messages \
+                     --permission-prompt-tool=stdio";
         let fixed = fixed.split_ascii_whitespace().map(str::to_owned);
         let CodingRequest { model, profile, session, .. } = &self.request;
         let chosen = [("model", model), ("agent", profile), ("resume", session)];
@@ -138,13 +154,17 @@ impl CliDialect for Claude {
     }
 
     fn open(&mut self, out: &mut DialectOutput) {
-        let text = escape_command(&self.request.text);
-        let images = self.request.images.iter().map(|image| {
-            let Image { media_type, data, .. } = image;
-            PromptBlock::Image { source: ImageSource::Base64 { media_type, data } }
-        });
-        let content = [PromptBlock::Text { text: &text }].into_iter().chain(images).collect();
-        ToClaude::User { message: ClaudePrompt { role: "user", content } }.send(out);
+        let request = std::mem::take(&mut self.request);
+        self.write_message(&request.text, &request.images, out);
+        self.request = request;
+    }
+
+    fn can_steer(&self) -> bool {
+        self.work.has_replays()
+    }
+
+    fn steer(&mut self, text: &str, images: &[Image], out: &mut DialectOutput) {
+        self.write_message(text, images, out);
     }
 
     fn handle_line(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
@@ -176,10 +196,22 @@ impl CliDialect for Claude {
                     self.work.stop(task);
                 }
             }
-            ClaudeLine::System(SystemEvent::ApiRetry { attempt, max_retries }) => {
-                if let Some(attempt) = attempt.as_ref().and_then(Value::as_u64) {
-                    let most = max_retries.as_ref().and_then(Value::as_u64);
-                    out.event(AgentEvent::Retry { attempt, most });
+            ClaudeLine::System(SystemEvent::ApiRetry {
+                attempt,
+                max_retries,
+                retry_delay_ms,
+                error_status,
+                error,
+            }) => {
+                let number = |value: Option<Value>| value.as_ref().and_then(Value::as_u64);
+                if let Some(attempt) = number(attempt) {
+                    out.event(AgentEvent::Activity(Activity::Retry(ModelRetry {
+                        attempt,
+                        most: number(max_retries),
+                        status: number(error_status).and_then(|status| u16::try_from(status).ok()),
+                        error: error.and_then(known),
+                        delay_ms: number(retry_delay_ms),
+                    })));
                 }
             }
             ClaudeLine::StreamEvent { event, parent_tool_use_id: None } => match event {
@@ -197,18 +229,30 @@ impl CliDialect for Claude {
                         ClaudeBlock::Text { text } if parent_tool_use_id.is_none() => {
                             self.close_block(&text, out);
                         }
-                        ClaudeBlock::ToolUse { name } => out.event(AgentEvent::ToolUse { name }),
+                        // Nor are their thoughts.
+                        ClaudeBlock::Thinking { thinking } if parent_tool_use_id.is_none() => {
+                            out.event(AgentEvent::Activity(Activity::Thinking(thinking)));
+                        }
+                        ClaudeBlock::ToolUse { id, name, input } => {
+                            tools::start(id, parent_tool_use_id.clone(), name, input, out);
+                        }
                         ClaudeBlock::Text { .. }
+                        | ClaudeBlock::Thinking { .. }
                         | ClaudeBlock::ToolResult { .. }
                         | ClaudeBlock::Other => {}
                     }
                 }
             }
-            ClaudeLine::User { message } => {
+            ClaudeLine::User { is_replay: true, .. } => self.work.replayed(),
+            ClaudeLine::User { message, tool_use_result, is_replay: false } => {
                 for block in message.blocks() {
-                    if let ClaudeBlock::ToolResult { content } = block {
-                        let output = content.map(ClaudeContent::into_text).unwrap_or_default();
-                        out.event(AgentEvent::ToolResult { output });
+                    if let ClaudeBlock::ToolResult { tool_use_id, content, is_error } = block {
+                        out.event(AgentEvent::Activity(Activity::ToolEnded(ToolEnd {
+                            id: tool_use_id,
+                            is_error: is_error.unwrap_or(false),
+                            output: content.map(ClaudeContent::into_text).unwrap_or_default(),
+                            diff: tool_use_result.as_ref().and_then(tools::diff),
+                        })));
                     }
                 }
             }
@@ -257,6 +301,15 @@ impl CliDialect for Claude {
             self.requests.pop_front();
         }
         self.ask_next(out);
+    }
+
+    fn end_background(&mut self, out: &mut DialectOutput) {
+        let event = self.work.result_so_far().map(AgentEvent::Done);
+        self.conclude(event, out);
+    }
+
+    fn result_so_far(&mut self) -> Option<CodingResult> {
+        self.work.result_so_far()
     }
 
     fn is_idle(&self) -> bool {

@@ -16,8 +16,13 @@ use self::wire::{
     ElicitationAction, ErrorNotice, FileApproval, FromCodex, ItemNotice, ThreadParams, ThreadReply,
     TurnNotice, TurnReply, UsageNotice,
 };
-use super::dialect::{
-    AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput,
+use super::{
+    activity::{Activity, ModelRetry},
+    dialect::{
+        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult,
+        DialectOutput,
+    },
+    usage::Usage,
 };
 use crate::failure::Failure;
 
@@ -138,15 +143,16 @@ impl Codex {
                 let ErrorNotice { thread_id, will_retry } = wire::read(params)?;
                 if thread_id == self.thread && will_retry {
                     self.retries += 1;
-                    out.event(AgentEvent::Retry { attempt: self.retries, most: None });
+                    let retry = ModelRetry { attempt: self.retries, ..ModelRetry::default() };
+                    out.event(AgentEvent::Activity(Activity::Retry(retry)));
                 }
             }
             "item/started" => {
                 let ItemNotice { thread_id, item } = wire::read(params)?;
                 if thread_id == self.thread {
                     self.retries = 0;
-                    if let Some(name) = item.tool() {
-                        out.event(AgentEvent::ToolUse { name });
+                    if let Some(start) = item.start() {
+                        out.event(AgentEvent::Activity(Activity::ToolStarted(start)));
                     }
                 }
                 if let CodexItem::FileChange { id, changes, .. } = item {
@@ -196,19 +202,23 @@ impl Codex {
                 self.emit_text(id, text.clone(), out);
             }
             self.summary = Some(text);
-        } else if let Some(output) = item.output() {
-            out.event(AgentEvent::ToolResult { output });
+        } else if let Some(end) = item.end() {
+            out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
         }
     }
 
     fn end_turn(&mut self, turn: wire::CodexTurn, out: &mut DialectOutput) {
+        let usage = self.usage.usage(turn.duration_ms);
         out.event(match (turn.status.as_str(), turn.error) {
-            ("completed", _) => AgentEvent::Done {
-                summary: self.summary.take(),
-                stats: self.usage.stats(turn.duration_ms),
-            },
-            (_, Some(error)) => AgentEvent::Error(error.message),
-            (status, None) => AgentEvent::Error(format!("the turn ended with status {status}")),
+            ("completed", _) => {
+                let summary = self.summary.take();
+                AgentEvent::Done(CodingResult { summary, usage, ..CodingResult::default() })
+            }
+            (_, Some(error)) => AgentEvent::Error { message: error.message, usage },
+            (status, None) => {
+                let message = format!("the turn ended with status {status}");
+                AgentEvent::Error { message, usage }
+            }
         });
         self.turn.clear();
         out.close();
@@ -287,7 +297,8 @@ impl CliDialect for Codex {
                     tracing::warn!(%task, %agent, why, "the agent's session cannot be resumed");
                     AgentEvent::SessionLost
                 } else {
-                    AgentEvent::Error(format!("{}: {why}", call.method()))
+                    let message = format!("{}: {why}", call.method());
+                    AgentEvent::Error { message, usage: Usage::default() }
                 };
                 out.event(event);
                 out.close();

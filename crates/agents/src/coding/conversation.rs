@@ -10,7 +10,8 @@ use tokio::{
 };
 
 use super::{
-    dialect::{AgentEvent, Approval, ApprovalChoice, CliDialect, DialectOutput},
+    Prompt,
+    dialect::{AgentEvent, Approval, ApprovalChoice, CliDialect, CodingResult, DialectOutput},
     prompt::{PROMPT_CHECK, PromptWatch},
 };
 use crate::{
@@ -52,7 +53,7 @@ pub(super) struct CliConversation {
     prompts: PromptWatch,
     prompt_check: Interval,
     /// The input files, which are removed with this.
-    _input: PreparedInput,
+    inputs: Vec<PreparedInput>,
 }
 
 impl CliConversation {
@@ -84,7 +85,7 @@ impl CliConversation {
             output_left: max_output,
             prompts: PromptWatch::default(),
             prompt_check,
-            _input: input,
+            inputs: vec![input],
         };
         conversation.take(out);
         Ok(conversation)
@@ -129,6 +130,31 @@ impl CliConversation {
             self.dialect.answer(approval, choice, &mut out);
         }
         self.take(out);
+    }
+
+    /// True if a message can be passed to the agent in the middle of its work.
+    pub(super) fn can_steer(&self) -> bool {
+        self.stdin.is_some() && !self.is_closing && self.dialect.can_steer()
+    }
+
+    /// Passes a message to the agent in the middle of its work.
+    pub(super) fn steer(&mut self, prompt: Prompt) {
+        let mut out = DialectOutput::default();
+        self.dialect.steer(&prompt.text, &prompt.images, &mut out);
+        self.inputs.push(prompt.input);
+        self.take(out);
+    }
+
+    /// Ends the turn with the answer, although background work goes on.
+    pub(super) fn end_background(&mut self) {
+        let mut out = DialectOutput::default();
+        self.dialect.end_background(&mut out);
+        self.take(out);
+    }
+
+    /// The result that the agent had before it exited.
+    pub(super) fn result_so_far(&mut self) -> Option<CodingResult> {
+        self.dialect.result_so_far()
     }
 
     /// Puts events back at the front of the queue.

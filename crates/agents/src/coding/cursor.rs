@@ -8,11 +8,13 @@ use serde_json::{Map, Value};
 
 use super::{
     acp::{Acp, Quirks},
+    activity::{Activity, ToolEnd, ToolKind, ToolStart},
     claude::{ClaudeBlock, ClaudeMessage},
     dialect::{
-        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput,
-        escape_command, parse_json,
+        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult,
+        DialectOutput, escape_command, parse_json,
     },
+    usage::Usage,
 };
 use crate::failure::Failure;
 
@@ -57,6 +59,8 @@ enum CursorLine {
     },
     ToolCall {
         subtype: String,
+        #[serde(default)]
+        call_id: String,
         /// One member is the call; its key is the kind of call.
         tool_call: Map<String, Value>,
     },
@@ -108,13 +112,22 @@ impl CliDialect for CursorDialect {
                     }
                 }
             }
-            CursorLine::ToolCall { subtype, tool_call } => {
+            CursorLine::ToolCall { subtype, call_id: id, tool_call } => {
                 let call = tool_call.iter().find(|(kind, _)| is_call(kind));
                 let Some((kind, call)) = call else { return Ok(()) };
                 match subtype.as_str() {
-                    "started" => out.event(AgentEvent::ToolUse { name: name(kind, call) }),
+                    "started" => {
+                        let name = name(kind, call);
+                        let kind = ToolKind::of_name(&name);
+                        let input = call.get("args").cloned();
+                        let start = ToolStart { id, name, kind, input, ..ToolStart::default() };
+                        out.event(AgentEvent::Activity(Activity::ToolStarted(start)));
+                    }
                     "completed" => {
-                        out.event(AgentEvent::ToolResult { output: output(&call["result"]) });
+                        let result = &call["result"];
+                        let is_error = result.get("error").is_some();
+                        let end = ToolEnd { id, is_error, output: output(result), diff: None };
+                        out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
                     }
                     // Subtypes of later versions.
                     _ => {}
@@ -132,12 +145,20 @@ impl CliDialect for CursorDialect {
 
 impl CursorResult {
     fn into_event(self) -> AgentEvent {
+        let usage = Usage {
+            duration_ms: self.duration_ms,
+            input_tokens: self.usage.get("inputTokens").and_then(Value::as_u64),
+            output_tokens: self.usage.get("outputTokens").and_then(Value::as_u64),
+            cache_read_tokens: self.usage.get("cacheReadTokens").and_then(Value::as_u64),
+            cache_write_tokens: self.usage.get("cacheWriteTokens").and_then(Value::as_u64),
+            raw: self.usage,
+            ..Usage::default()
+        };
+        let (summary, usage) = (self.result, usage.with_total());
         if self.is_error {
-            return AgentEvent::Error(self.result.unwrap_or_default());
+            return AgentEvent::Error { message: summary.unwrap_or_default(), usage };
         }
-        let mut stats = self.usage;
-        stats.extend(self.duration_ms.map(|length| ("durationMs".to_owned(), length.into())));
-        AgentEvent::Done { summary: self.result, stats }
+        AgentEvent::Done(CodingResult { summary, usage, ..CodingResult::default() })
     }
 }
 

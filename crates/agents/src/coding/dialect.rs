@@ -6,6 +6,7 @@ use herald_protocol::{AgentName, TaskId, json};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::{activity::Activity, usage::Usage};
 use crate::failure::Failure;
 
 /// Prefix for a message that begins like a command. An agent would run such a command without asking
@@ -34,6 +35,22 @@ pub(crate) trait CliDialect: fmt::Debug + Send {
 
     /// Called with the answer to an approval, of the caller or of its timeout.
     fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput);
+
+    /// True if a message can be passed to the agent in the middle of its work.
+    fn can_steer(&self) -> bool {
+        false
+    }
+
+    /// Called with a message of the caller in the middle of the work, if [`Self::can_steer`].
+    fn steer(&mut self, _text: &str, _images: &[Image], _out: &mut DialectOutput) {}
+
+    /// Called if the turn shall end with the answer, although background work goes on.
+    fn end_background(&mut self, _out: &mut DialectOutput) {}
+
+    /// The result so far, if the agent has answered and exited during background work.
+    fn result_so_far(&mut self) -> Option<CodingResult> {
+        None
+    }
 
     /// Called when the turn is cancelled. The agent gets a moment to react before it is ended.
     fn cancel(&mut self, _out: &mut DialectOutput) {}
@@ -102,20 +119,24 @@ pub(crate) enum AgentEvent {
     SessionLost,
     /// The next chunk of its answer.
     Text(String),
-    /// It uses a tool.
-    ToolUse { name: String },
-    /// The output of a tool.
-    ToolResult { output: String },
-    /// Its model does not answer, and it retries: number of this attempt, and their limit.
-    Retry { attempt: u64, most: Option<u64> },
+    /// Something that it does beside its answer.
+    Activity(Activity),
     /// It waits for an approval.
     Approval(Approval),
-    /// It has answered, and tasks of these names still run in the background.
-    Background(Vec<String>),
     /// It is done.
-    Done { summary: Option<String>, stats: Map<String, Value> },
-    /// It failed, with its own message.
-    Error(String),
+    Done(CodingResult),
+    /// It failed, with its own message and the usage until then.
+    Error { message: String, usage: Usage },
+}
+
+/// The result of the work.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct CodingResult {
+    /// The last words of the answer.
+    pub(crate) summary: Option<String>,
+    /// The answer as data, if the agent was asked for a structure.
+    pub(crate) output: Option<Value>,
+    pub(crate) usage: Usage,
 }
 
 /// A request of a coding agent for a permission or an answer.

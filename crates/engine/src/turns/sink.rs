@@ -80,6 +80,15 @@ impl Sink for LocalSink {
         }
     }
 
+    async fn messaged(&self) {
+        let mut waker = self.cached.subscribe();
+        while !self.cached.is_answered(self.state.last_question()) {
+            if waker.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     async fn take_answer(&self) -> Result<Arc<Message>, Stop> {
         let taken = self.take(Actor::Agent.into()).await.map_err(|error| self.refused(error))?;
         self.message_of(&taken).await.map_err(|error| self.stop(error))

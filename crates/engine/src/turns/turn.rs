@@ -56,6 +56,12 @@ pub trait Sink: fmt::Debug + Send + Sync {
     /// task ended, the caller took too long or the server shuts down.
     async fn answered(&self) -> bool;
 
+    /// Waits for a message of the caller while the turn works, without a pause. Pending for ever where
+    /// messages wait for the next turn, as on workers.
+    async fn messaged(&self) {
+        std::future::pending().await
+    }
+
     /// Takes the next message of the caller.
     async fn take_answer(&self) -> Result<Arc<Message>, Stop>;
 
@@ -282,7 +288,13 @@ impl Turn {
         self.sink.answered().await
     }
 
-    /// Takes the caller's answer, after [`Turn::answered`] returned true.
+    /// Waits for a message that the caller sends to the task while the turn works. An agent that can use
+    /// it now takes it with [`Turn::take_answer`]; otherwise it begins the next turn. Cancel safe.
+    pub async fn messaged(&self) {
+        self.sink.messaged().await;
+    }
+
+    /// Takes the caller's answer, after [`Turn::answered`] returned true or [`Turn::messaged`] returned.
     pub async fn take_answer(&self) -> Result<Arc<Message>, Stop> {
         self.sink.take_answer().await
     }

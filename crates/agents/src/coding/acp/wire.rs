@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
+use crate::coding::activity::{ToolEnd, ToolKind, ToolLocation, ToolStart};
+
 /// Error code of an agent that requires a login.
 pub(super) const AUTH_REQUIRED: i64 = -32_000;
 
@@ -215,7 +217,11 @@ pub(super) struct ToolCall {
     #[serde(default)]
     content: Option<Vec<ToolContent>>,
     #[serde(default)]
+    raw_input: Option<Value>,
+    #[serde(default)]
     raw_output: Option<Value>,
+    #[serde(default)]
+    locations: Option<Vec<ToolLocation>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -352,11 +358,28 @@ impl ToolCall {
         }
     }
 
-    /// The output, once the call has ended.
-    pub(super) fn output(&self) -> Option<String> {
-        let word = match self.status? {
-            ToolStatus::Completed => "done",
-            ToolStatus::Failed => "failed",
+    /// The start of the call.
+    pub(super) fn start(&self) -> ToolStart {
+        ToolStart {
+            id: self.tool_call_id.clone(),
+            name: self.name(),
+            kind: self
+                .kind
+                .as_ref()
+                .and_then(|kind| ToolKind::deserialize(&Value::from(kind.as_str())).ok())
+                .unwrap_or_default(),
+            title: self.title.clone(),
+            input: self.raw_input.clone(),
+            locations: self.locations.clone().unwrap_or_default(),
+            ..ToolStart::default()
+        }
+    }
+
+    /// The end of the call, once it has ended.
+    pub(super) fn end(&self) -> Option<ToolEnd> {
+        let (word, is_error) = match self.status? {
+            ToolStatus::Completed => ("done", false),
+            ToolStatus::Failed => ("failed", true),
             ToolStatus::Other => return None,
         };
         let pieces = self.content.iter().flatten().filter_map(|piece| match piece {
@@ -365,11 +388,9 @@ impl ToolCall {
             ToolContent::Content { content: AcpContent::Other } | ToolContent::Other => None,
         });
         let text = pieces.collect::<Vec<_>>().join("\n");
-        if !text.is_empty() {
-            return Some(text);
-        }
         let raw = self.raw_output.as_ref().and_then(Value::as_str);
-        Some(raw.unwrap_or(word).to_owned())
+        let output = if text.is_empty() { raw.unwrap_or(word).to_owned() } else { text };
+        Some(ToolEnd { id: self.tool_call_id.clone(), is_error, output, diff: None })
     }
 }
 

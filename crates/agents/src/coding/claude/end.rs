@@ -8,9 +8,13 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::super::dialect::AgentEvent;
+use crate::coding::{
+    activity::Activity,
+    dialect::{AgentEvent, CodingResult},
+    usage::{Usage, sum},
+};
 
 /// Origin of the result of a turn after a background task.
 const NOTIFICATION: &str = "task-notification";
@@ -19,7 +23,11 @@ const NOTIFICATION: &str = "task-notification";
 #[derive(Debug, Default)]
 pub(super) struct WorkState {
     /// The sum of the results, from that of the message's own turn on.
-    outcome: Option<ClaudeResult>,
+    outcome: Option<CodingResult>,
+    /// Messages of the caller that the model has not got yet.
+    waiting: usize,
+    /// True if this version reports when the model gets a message.
+    has_replays: bool,
     /// Descriptions of the background tasks that run, by id.
     running: BTreeMap<String, String>,
     /// True if this version lists all running tasks with each change. Starts and ends are then ignored.
@@ -59,13 +67,18 @@ pub(super) struct ClaudeResult {
     #[serde(default)]
     pub(super) is_error: bool,
     result: Option<String>,
+    /// The answer in the structure that `--json-schema` asks for.
+    structured_output: Option<Value>,
     #[serde(default)]
     errors: Vec<String>,
     duration_ms: Option<u64>,
     num_turns: Option<u64>,
+    /// The cost of this run or, in newer versions, of the whole session.
     total_cost_usd: Option<f64>,
     #[serde(default)]
     usage: ClaudeUsage,
+    /// Usage since the last result, by model; absent in versions whose total is that of the run.
+    model_usage_since_last_result: Option<Map<String, Value>>,
     origin: Option<Value>,
 }
 
@@ -78,6 +91,22 @@ struct ClaudeUsage {
 }
 
 impl WorkState {
+    /// Notes a message that was written to Claude Code.
+    pub(super) fn wrote_message(&mut self) {
+        self.waiting += 1;
+    }
+
+    /// Handles the report that the model gets a message.
+    pub(super) fn replayed(&mut self) {
+        self.has_replays = true;
+        self.waiting = self.waiting.saturating_sub(1);
+    }
+
+    /// True if this version reports when the model gets a message, so that none can be lost at the end.
+    pub(super) fn has_replays(&self) -> bool {
+        self.has_replays
+    }
+
     /// Handles the start of a turn.
     pub(super) fn begin(&mut self) {
         self.is_in_turn = true;
@@ -124,12 +153,13 @@ impl WorkState {
             return None;
         }
         if outcome.is_error {
-            return Some(outcome.into_event());
+            let earlier = self.outcome.take().unwrap_or_default();
+            return Some(outcome.into_error(&earlier.usage));
         }
-        self.outcome = Some(outcome.plus(self.outcome.take()));
+        self.outcome = Some(outcome.after(self.outcome.take().unwrap_or_default()));
         if !self.running.is_empty() {
             let tasks = self.running.values().cloned().collect();
-            return Some(AgentEvent::Background(tasks));
+            return Some(AgentEvent::Activity(Activity::Background(tasks)));
         }
         // A turn for a task that ended meanwhile may be due; the next state shows it.
         if self.has_states { None } else { self.end() }
@@ -138,7 +168,8 @@ impl WorkState {
     /// True if nothing is known to be left to do. Only a turn after the last background task could follow,
     /// and not every task has one.
     pub(super) fn is_idle(&self) -> bool {
-        self.outcome.is_some() && self.running.is_empty() && !self.is_in_turn
+        let is_read = self.waiting == 0 || !self.has_replays;
+        self.outcome.is_some() && self.running.is_empty() && !self.is_in_turn && is_read
     }
 
     /// The end, if nothing is left to do.
@@ -146,7 +177,14 @@ impl WorkState {
         if !self.is_idle() {
             return None;
         }
-        self.outcome.take().map(ClaudeResult::into_event)
+        self.result_so_far().map(AgentEvent::Done)
+    }
+
+    /// The sum of the results so far.
+    pub(super) fn result_so_far(&mut self) -> Option<CodingResult> {
+        let mut result = self.outcome.take()?;
+        result.usage = result.usage.with_total();
+        Some(result)
     }
 }
 
@@ -156,53 +194,45 @@ impl ClaudeResult {
         kind.and_then(Value::as_str) == Some(NOTIFICATION)
     }
 
-    /// Adds the figures of an earlier turn. The cost already is that of all turns.
-    fn plus(self, earlier: Option<Self>) -> Self {
-        let Some(earlier) = earlier else { return self };
-        let text = self.result.filter(|text| !text.is_empty());
-        Self {
-            result: text.or(earlier.result),
-            duration_ms: sum(self.duration_ms, earlier.duration_ms),
-            num_turns: sum(self.num_turns, earlier.num_turns),
-            usage: ClaudeUsage {
-                input_tokens: sum(self.usage.input_tokens, earlier.usage.input_tokens),
-                output_tokens: sum(self.usage.output_tokens, earlier.usage.output_tokens),
-                cache_read_input_tokens: sum(
-                    self.usage.cache_read_input_tokens,
-                    earlier.usage.cache_read_input_tokens,
-                ),
-                cache_creation_input_tokens: sum(
-                    self.usage.cache_creation_input_tokens,
-                    earlier.usage.cache_creation_input_tokens,
-                ),
-            },
-            ..self
+    /// The result of this turn and the earlier ones of the message.
+    fn after(mut self, earlier: CodingResult) -> CodingResult {
+        let usage = self.usage(&earlier.usage);
+        let summary = self.result.filter(|text| !text.is_empty());
+        CodingResult {
+            summary: summary.or(earlier.summary),
+            output: self.structured_output.or(earlier.output),
+            usage,
         }
     }
 
-    pub(super) fn into_event(self) -> AgentEvent {
-        if self.is_error {
-            let message = self.result.filter(|text| !text.is_empty());
-            return AgentEvent::Error(message.unwrap_or_else(|| self.errors.join("; ")));
-        }
-        let figures = [
-            ("durationMs", self.duration_ms.map(Value::from)),
-            ("turns", self.num_turns.map(Value::from)),
-            ("costUsd", self.total_cost_usd.map(Value::from)),
-            ("inputTokens", self.usage.input_tokens.map(Value::from)),
-            ("outputTokens", self.usage.output_tokens.map(Value::from)),
-            ("cacheReadTokens", self.usage.cache_read_input_tokens.map(Value::from)),
-            ("cacheWriteTokens", self.usage.cache_creation_input_tokens.map(Value::from)),
-        ];
-        let figures = figures.into_iter();
-        let stats = figures.filter_map(|(name, figure)| Some((name.to_owned(), figure?)));
-        AgentEvent::Done { summary: self.result, stats: stats.collect() }
+    /// The failure, with the usage until then.
+    fn into_error(mut self, earlier: &Usage) -> AgentEvent {
+        let usage = self.usage(earlier).with_total();
+        let message = self.result.filter(|text| !text.is_empty());
+        AgentEvent::Error { message: message.unwrap_or_else(|| self.errors.join("; ")), usage }
     }
-}
 
-fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.saturating_add(other)),
-        (one, other) => one.or(other),
+    /// The usage of this turn and the earlier ones.
+    fn usage(&mut self, earlier: &Usage) -> Usage {
+        let tokens = std::mem::take(&mut self.usage);
+        let since = self.model_usage_since_last_result.take();
+        let cost = since.as_ref().map(|models| {
+            models.values().filter_map(|model| model.get("costUSD")?.as_f64()).sum::<f64>()
+        });
+        let input = sum(tokens.input_tokens, tokens.cache_read_input_tokens);
+        let usage = Usage {
+            duration_ms: self.duration_ms,
+            turns: self.num_turns,
+            cost_usd: cost,
+            input_tokens: sum(input, tokens.cache_creation_input_tokens),
+            output_tokens: tokens.output_tokens,
+            cache_read_tokens: tokens.cache_read_input_tokens,
+            cache_write_tokens: tokens.cache_creation_input_tokens,
+            raw: since.unwrap_or_default(),
+            ..Usage::default()
+        };
+        let usage = usage.plus(earlier);
+        // Without a cost of the turn, the total is that of the run.
+        Usage { cost_usd: cost.map_or(self.total_cost_usd, |_| usage.cost_usd), ..usage }
     }
 }

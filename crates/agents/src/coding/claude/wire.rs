@@ -27,6 +27,11 @@ pub(super) enum ClaudeLine {
     },
     User {
         message: ClaudeMessage,
+        /// The tool's own data, beside the text that the model gets.
+        tool_use_result: Option<Value>,
+        /// True for a message of the caller that the model gets now.
+        #[serde(default, rename = "isReplay")]
+        is_replay: bool,
     },
     ControlRequest {
         request_id: String,
@@ -54,6 +59,9 @@ pub(super) enum SystemEvent {
     ApiRetry {
         attempt: Option<Value>,
         max_retries: Option<Value>,
+        retry_delay_ms: Option<Value>,
+        error_status: Option<Value>,
+        error: Option<Value>,
     },
     SessionStateChanged {
         state: Option<Value>,
@@ -110,11 +118,22 @@ pub(in crate::coding) enum ClaudeBlock {
     Text {
         text: String,
     },
+    Thinking {
+        thinking: String,
+    },
     ToolUse {
+        #[serde(default)]
+        id: String,
         name: String,
+        #[serde(default)]
+        input: Value,
     },
     ToolResult {
+        #[serde(default)]
+        tool_use_id: String,
         content: Option<ClaudeContent>,
+        /// Null in some versions.
+        is_error: Option<bool>,
     },
     #[serde(other)]
     Other,
@@ -186,9 +205,10 @@ impl ClaudeContent {
         };
         let texts = blocks.into_iter().filter_map(|block| match block {
             ClaudeBlock::Text { text } => Some(text),
-            ClaudeBlock::ToolUse { .. } | ClaudeBlock::ToolResult { .. } | ClaudeBlock::Other => {
-                None
-            }
+            ClaudeBlock::Thinking { .. }
+            | ClaudeBlock::ToolUse { .. }
+            | ClaudeBlock::ToolResult { .. }
+            | ClaudeBlock::Other => None,
         });
         texts.collect::<Vec<_>>().join("\n")
     }

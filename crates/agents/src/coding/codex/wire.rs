@@ -7,8 +7,14 @@ use herald_protocol::json;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
-use super::super::dialect::Image;
-use crate::failure::Failure;
+use crate::{
+    coding::{
+        activity::{ToolEnd, ToolKind, ToolLocation, ToolStart},
+        dialect::Image,
+        usage::Usage,
+    },
+    failure::Failure,
+};
 
 /// Notifications that are not used here and would be the longest lines.
 const UNWANTED: [&str; 4] = [
@@ -104,6 +110,9 @@ pub(super) enum CodexItem {
         text: String,
     },
     CommandExecution {
+        id: String,
+        #[serde(default)]
+        command: String,
         status: String,
         aggregated_output: Option<String>,
         exit_code: Option<i64>,
@@ -114,13 +123,17 @@ pub(super) enum CodexItem {
         changes: Vec<Value>,
     },
     McpToolCall {
+        id: String,
         server: String,
         tool: String,
         status: String,
         result: Option<McpResult>,
+        #[serde(default)]
+        arguments: Value,
         error: Option<CodexError>,
     },
     WebSearch {
+        id: String,
         query: String,
     },
     #[serde(other)]
@@ -363,39 +376,86 @@ impl<'a> FromCodex<'a> {
 }
 
 impl CodexItem {
-    /// The name of the tool, if the item is a tool call.
-    pub(super) fn tool(&self) -> Option<String> {
-        match self {
-            Self::AgentMessage { .. } | Self::Other => None,
-            Self::CommandExecution { .. } => Some("shell".to_owned()),
-            Self::FileChange { .. } => Some("apply_patch".to_owned()),
-            Self::McpToolCall { server, tool, .. } => Some(format!("{server}.{tool}")),
-            Self::WebSearch { .. } => Some("web_search".to_owned()),
-        }
+    /// The start of the tool call, if the item is one.
+    pub(super) fn start(&self) -> Option<ToolStart> {
+        let text = |name: &str, text: &str| Map::from_iter([(name.to_owned(), Value::from(text))]);
+        let start = match self {
+            Self::AgentMessage { .. } | Self::Other => return None,
+            Self::CommandExecution { id, command, .. } => ToolStart {
+                id: id.clone(),
+                name: "shell".to_owned(),
+                kind: ToolKind::Execute,
+                title: Some(command.clone()),
+                input: Some(text("command", command).into()),
+                ..ToolStart::default()
+            },
+            Self::FileChange { id, changes, .. } => {
+                let paths = changes.iter().filter_map(|change| change["path"].as_str());
+                let location = |path: &str| ToolLocation { path: path.to_owned(), line: None };
+                ToolStart {
+                    id: id.clone(),
+                    name: "apply_patch".to_owned(),
+                    kind: ToolKind::Edit,
+                    title: Some(self::paths(changes)),
+                    locations: paths.map(location).collect(),
+                    ..ToolStart::default()
+                }
+            }
+            Self::McpToolCall { id, server, tool, arguments, .. } => ToolStart {
+                id: id.clone(),
+                name: format!("{server}.{tool}"),
+                input: Some(arguments.clone()),
+                ..ToolStart::default()
+            },
+            Self::WebSearch { id, query } => ToolStart {
+                id: id.clone(),
+                name: "web_search".to_owned(),
+                kind: ToolKind::Fetch,
+                title: Some(query.clone()),
+                input: Some(text("query", query).into()),
+                ..ToolStart::default()
+            },
+        };
+        Some(start)
     }
 
-    /// The output of the tool.
-    pub(super) fn output(self) -> Option<String> {
-        match self {
-            Self::AgentMessage { .. } | Self::Other => None,
-            Self::CommandExecution { status, aggregated_output, exit_code } => {
+    /// The end of the tool call.
+    pub(super) fn end(self) -> Option<ToolEnd> {
+        let has_failed = |status: &str| matches!(status, "failed" | "declined");
+        let end = match self {
+            Self::AgentMessage { .. } | Self::Other => return None,
+            Self::CommandExecution { id, status, aggregated_output, exit_code, .. } => {
+                let is_error = has_failed(&status) || exit_code.is_some_and(|code| code != 0);
                 let printed = aggregated_output.filter(|output| !output.trim().is_empty());
                 let code = exit_code.map(|code| format!("exit code {code}"));
-                Some(printed.or(code).unwrap_or(status))
+                let output = printed.or(code).unwrap_or(status);
+                ToolEnd { id, is_error, output, diff: None }
             }
-            Self::FileChange { status, changes, .. } => {
-                Some(format!("{status}: {}", paths(&changes)))
+            Self::FileChange { id, status, changes } => {
+                let diffs = changes.iter().filter_map(|change| {
+                    let (path, diff) = (change["path"].as_str()?, change["diff"].as_str()?);
+                    Some(format!("--- {path}\n+++ {path}\n{diff}"))
+                });
+                let diff = diffs.collect::<Vec<_>>().join("\n");
+                let output = format!("{status}: {}", paths(&changes));
+                let diff = Some(diff).filter(|diff| !diff.is_empty());
+                ToolEnd { id, is_error: has_failed(&status), output, diff }
             }
-            Self::McpToolCall { status, result, error, .. } => {
+            Self::McpToolCall { id, status, result, error, .. } => {
+                let is_error = has_failed(&status) || error.is_some();
                 let error = error.map(|error| error.message);
                 let texts = result.map(|result| {
                     let texts = result.content.into_iter().map(|content| content.text);
                     texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
                 });
-                Some(error.or(texts).filter(|text| !text.is_empty()).unwrap_or(status))
+                let text = error.or(texts).filter(|text| !text.is_empty());
+                ToolEnd { id, is_error, output: text.unwrap_or(status), diff: None }
             }
-            Self::WebSearch { query } => Some(query),
-        }
+            Self::WebSearch { id, query } => {
+                ToolEnd { id, is_error: false, output: query, diff: None }
+            }
+        };
+        Some(end)
     }
 }
 
@@ -415,16 +475,21 @@ impl CodexUsage {
         self.total_tokens += more.total_tokens;
     }
 
-    pub(super) fn stats(&self, duration_ms: Option<u64>) -> Map<String, Value> {
-        let tokens = [
-            ("inputTokens", self.input_tokens),
-            ("cachedInputTokens", self.cached_input_tokens),
-            ("outputTokens", self.output_tokens),
-            ("reasoningOutputTokens", self.reasoning_output_tokens),
-            ("totalTokens", self.total_tokens),
-        ];
-        let stats = tokens.into_iter().chain(duration_ms.map(|spent| ("durationMs", spent)));
-        stats.map(|(name, value)| (name.to_owned(), value.into())).collect()
+    /// The usage in the common shape.
+    pub(super) fn usage(&self, duration_ms: Option<u64>) -> Usage {
+        if self.total_tokens == 0 && self.input_tokens == 0 {
+            return Usage { duration_ms, ..Usage::default() };
+        }
+        let usage = Usage {
+            duration_ms,
+            input_tokens: Some(self.input_tokens),
+            output_tokens: Some(self.output_tokens),
+            cache_read_tokens: Some(self.cached_input_tokens),
+            reasoning_tokens: Some(self.reasoning_output_tokens),
+            total_tokens: Some(self.total_tokens).filter(|total| *total > 0),
+            ..Usage::default()
+        };
+        usage.with_total()
     }
 }
 

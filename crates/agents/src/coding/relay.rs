@@ -1,0 +1,324 @@
+//! Relay of a coding agent's events to its task: the answer, the activity, the questions and the result.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use herald_engine::{Stop, Turn};
+use herald_protocol::{ArtifactId, Content, TaskState};
+use serde_json::Map;
+use tokio::time::{Instant, timeout};
+
+use super::{
+    BackgroundPolicy, Coding, METADATA, RESULT, SESSION, SHOWN,
+    activity::{Activity, ModelRetry},
+    artifact,
+    conversation::CliConversation,
+    dialect::{AgentEvent, Approval, ApprovalChoice, CodingResult},
+    usage::Usage,
+};
+use crate::{artifact_writer::ArtifactWriter, ended::Ended, failure::Failure, text::truncate};
+
+/// The artifact with the text of the answer.
+pub(super) const ANSWER: &str = "assistant-response";
+
+/// Outcome of one attempt at a message.
+pub(super) enum CodingOutcome {
+    /// The agent has done its work.
+    Done(CodingResult),
+    /// The agent exited in the middle of its work.
+    Exited,
+    /// The agent's session does not exist any more.
+    SessionLost,
+    /// The turn ends while its question is open; a later answer starts a new turn.
+    Unanswered,
+}
+
+/// Writer of one turn's events.
+pub(super) struct Relay<'a> {
+    coding: &'a Coding,
+    turn: &'a Turn,
+    answer: ArtifactWriter<'a>,
+    /// The retry that was reported last, until the model answers.
+    retried: Option<u64>,
+}
+
+/// What the relay waits for.
+enum Next {
+    Event(Result<Option<AgentEvent>, Failure>),
+    /// The caller sent a message while the agent works.
+    Message,
+}
+
+impl<'a> Relay<'a> {
+    pub(super) fn new(coding: &'a Coding, turn: &'a Turn) -> Self {
+        let answer = ArtifactWriter::new(turn, answer_id(turn), ANSWER);
+        Self { coding, turn, answer, retried: None }
+    }
+
+    /// Waits for the agent's first event, up to the start timeout: a program with another protocol may
+    /// never produce one.
+    pub(super) async fn begin(&self, conversation: &mut CliConversation) -> Result<(), Ended> {
+        let Some(limit) = self.coding.start_timeout else { return Ok(()) };
+        match timeout(limit, conversation.next()).await {
+            Ok(Ok(first)) => conversation.put_back(first.into_iter().collect()),
+            Ok(Err(failure)) => return Err(failure.into()),
+            Err(_) => {
+                let kind = format!("did not begin within {limit:?}");
+                return Err(Failure::new(kind).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the agent's events to the task until the attempt ends.
+    pub(super) async fn run(
+        &mut self,
+        conversation: &mut CliConversation,
+    ) -> Result<CodingOutcome, Ended> {
+        loop {
+            let turn = self.turn;
+            let next = async {
+                tokio::select! {
+                    event = conversation.next() => Next::Event(event),
+                    () = turn.messaged(), if conversation.can_steer() => Next::Message,
+                }
+            };
+            let Some(next) = self.answer.next_or_flush(next).await? else { continue };
+            let event = match next {
+                Next::Event(Ok(Some(event))) => event,
+                Next::Event(Ok(None)) => {
+                    self.answer.flush().await?;
+                    return Ok(CodingOutcome::Exited);
+                }
+                Next::Event(Err(failure)) => {
+                    self.answer.flush().await?;
+                    return Err(failure.into());
+                }
+                Next::Message => {
+                    self.answer.flush().await?;
+                    self.steer(conversation).await?;
+                    continue;
+                }
+            };
+            if let Some(outcome) = self.write(event, conversation).await? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Writes one event. Returns the outcome if the attempt has ended.
+    async fn write(
+        &mut self,
+        event: AgentEvent,
+        conversation: &mut CliConversation,
+    ) -> Result<Option<CodingOutcome>, Ended> {
+        if let AgentEvent::Text(text) = &event {
+            self.retried = None;
+            self.answer.push(text).await?;
+            return Ok(None);
+        }
+        if matches!(event, AgentEvent::Done(_)) {
+            self.answer.finish(None).await?;
+        } else {
+            self.answer.flush().await?;
+        }
+        match event {
+            AgentEvent::Text(_) => {}
+            AgentEvent::Init { model, session } => self.report_start(model, session).await?,
+            AgentEvent::SessionLost => return Ok(Some(CodingOutcome::SessionLost)),
+            AgentEvent::Activity(activity) => self.report_activity(&activity, conversation).await?,
+            AgentEvent::Approval(approval) if approval.is_prompt() && self.coding.force => {
+                if let Some(choice) = approval.choices.iter().find(|choice| choice.grants) {
+                    conversation.answer(&approval, choice);
+                }
+            }
+            AgentEvent::Approval(approval) => {
+                if !self.resolve_approval(conversation, &approval).await? {
+                    return Ok(Some(CodingOutcome::Unanswered));
+                }
+            }
+            AgentEvent::Done(result) => return Ok(Some(CodingOutcome::Done(result))),
+            AgentEvent::Error { message, usage } => {
+                self.report_usage(&usage).await?;
+                let failure = Failure { message: Some(message), ..Failure::new("failed") };
+                return Err(failure.into());
+            }
+        }
+        Ok(None)
+    }
+
+    async fn report_activity(
+        &mut self,
+        activity: &Activity,
+        conversation: &mut CliConversation,
+    ) -> Result<(), Ended> {
+        match activity {
+            Activity::Thinking(_) if !self.coding.thinking => return Ok(()),
+            // Several subagents may wait for the model at once and report the same attempt.
+            Activity::Retry(ModelRetry { attempt, .. }) => {
+                if self.retried.replace(*attempt) == Some(*attempt) {
+                    return Ok(());
+                }
+            }
+            Activity::Background(_) => {
+                self.retried = None;
+                if self.coding.background == BackgroundPolicy::End {
+                    conversation.end_background();
+                    return Ok(());
+                }
+            }
+            Activity::ToolStarted(_)
+            | Activity::ToolEnded(_)
+            | Activity::Plan(_)
+            | Activity::Thinking(_)
+            | Activity::SessionLost
+            | Activity::Steered => self.retried = None,
+        }
+        self.report(activity).await?;
+        match activity {
+            // A retry with the same credentials is refused again.
+            Activity::Retry(retry) if retry.is_refused() => {
+                let cause = retry.error.as_deref().unwrap_or("the credentials were refused");
+                let message = Some(cause.replace('_', " "));
+                Err(Failure { message, ..Failure::new("could not log in to its model") }.into())
+            }
+            Activity::Retry(_)
+            | Activity::Background(_)
+            | Activity::ToolStarted(_)
+            | Activity::ToolEnded(_)
+            | Activity::Plan(_)
+            | Activity::Thinking(_)
+            | Activity::SessionLost
+            | Activity::Steered => Ok(()),
+        }
+    }
+
+    /// Reports an activity: its text, and its data under the URI of the extension.
+    pub(super) async fn report(&self, activity: &Activity) -> Result<(), Stop> {
+        let id = uuid::Uuid::now_v7().to_string();
+        let message = activity.message(id, self.coding.tool_detail);
+        self.turn.relay(TaskState::Working, Some(Arc::new(message)), None).await
+    }
+
+    /// Reports that the agent works, with its model and session.
+    async fn report_start(
+        &self,
+        model: Option<String>,
+        session: Option<String>,
+    ) -> Result<(), Stop> {
+        self.turn.report(TaskState::Working, Vec::new()).await?;
+        // The session id is passed back on a command line, so it is checked here.
+        let session = session.filter(|name| {
+            name.len() <= SESSION && !name.is_empty() && !name.contains(char::is_control)
+        });
+        if model.is_none() && session.is_none() {
+            return Ok(());
+        }
+        let mut data = Map::from_iter([("adapter".to_owned(), self.coding.preset.name().into())]);
+        data.extend(model.map(|model| ("model".to_owned(), truncate(&model, SHOWN).into())));
+        data.extend(session.map(|session| ("sessionId".to_owned(), session.into())));
+        self.turn.artifact(artifact(METADATA, Content::Data(data.into()))).await
+    }
+
+    /// Reports the usage of an attempt that failed.
+    async fn report_usage(&self, usage: &Usage) -> Result<(), Stop> {
+        if usage.is_empty() {
+            return Ok(());
+        }
+        let result = CodingResult { usage: usage.clone(), ..CodingResult::default() };
+        self.turn.artifact(artifact(RESULT, Content::Data(result.data().into()))).await
+    }
+
+    /// Passes a message of the caller to the agent in the middle of its work.
+    async fn steer(&mut self, conversation: &mut CliConversation) -> Result<(), Ended> {
+        let message = self.turn.take_answer().await?;
+        let prompt = self.coding.prompt(&message).await?;
+        conversation.steer(prompt);
+        self.report(&Activity::Steered).await?;
+        Ok(())
+    }
+
+    /// Asks the caller for an approval, until it answers or the timeout denies it. Returns `false` if the
+    /// turn has to end without an answer.
+    async fn resolve_approval(
+        &self,
+        conversation: &mut CliConversation,
+        approval: &Approval,
+    ) -> Result<bool, Ended> {
+        let turn = self.turn;
+        let deadline = Instant::now() + self.coding.approval_timeout;
+        let mut question = approval.question();
+        let mut early = VecDeque::new();
+        let choice = loop {
+            turn.ask_within_turn(question).await?;
+            let answered = tokio::select! {
+                answered = turn.answered() => answered,
+                failure = buffer_events(conversation, &mut early) => return Err(failure.into()),
+                () = tokio::time::sleep_until(deadline) => break self.deny(approval).await?,
+            };
+            if !answered {
+                return Ok(false);
+            }
+            let answer = turn.take_answer().await?;
+            if let Some(choice) = approval.chosen(&answer) {
+                break choice.clone();
+            }
+            question = approval.question_again();
+        };
+        conversation.put_back(early);
+        conversation.answer(approval, &choice);
+        Ok(true)
+    }
+
+    /// Denies an approval that was not answered in time.
+    async fn deny(&self, approval: &Approval) -> Result<ApprovalChoice, Ended> {
+        self.turn.progress("Denied: nobody answered in time").await?;
+        let denial = approval.denial().cloned();
+        denial.ok_or_else(|| Failure::new("asked for an approval that cannot be denied").into())
+    }
+}
+
+impl CodingResult {
+    /// Completes the task.
+    pub(super) async fn complete(self, turn: &Turn) -> Result<(), Stop> {
+        let data = self.data();
+        if data.is_empty() {
+            return turn.report(TaskState::Completed, Vec::new()).await;
+        }
+        turn.complete_with(artifact(RESULT, Content::Data(data.into()))).await
+    }
+
+    /// The members of the artifact `result`.
+    fn data(&self) -> Map<String, serde_json::Value> {
+        let mut data = Map::new();
+        data.extend(self.summary.clone().map(|summary| ("summary".to_owned(), summary.into())));
+        data.extend(self.output.clone().map(|output| ("output".to_owned(), output)));
+        if !self.usage.is_empty() {
+            let usage = serde_json::to_value(&self.usage).expect("figures can be written");
+            data.insert("stats".to_owned(), usage);
+        }
+        data
+    }
+}
+
+/// Id of the artifact with the answer to this message: one for each message of the task, so that no answer
+/// is appended to an earlier one.
+fn answer_id(turn: &Turn) -> ArtifactId {
+    match turn.earlier_messages() {
+        0 => ArtifactId::from(ANSWER),
+        more => ArtifactId::from(format!("{ANSWER}-{}", more + 1)),
+    }
+}
+
+/// Buffers events that the agent sends while it waits for an answer, until it exits.
+async fn buffer_events(
+    conversation: &mut CliConversation,
+    early: &mut VecDeque<AgentEvent>,
+) -> Failure {
+    loop {
+        match conversation.next().await {
+            Ok(Some(event)) => early.push_back(event),
+            Ok(None) => return Failure::new("ended while it waited for an answer"),
+            Err(failure) => return failure,
+        }
+    }
+}
