@@ -6,7 +6,10 @@
 use serde_json::{Map, Value, json};
 
 use super::Codex;
-use crate::coding::dialect::{AgentEvent, Approval, CliDialect, CodingRequest, DialectOutput};
+use crate::coding::{
+    activity::{Activity, ModelRetry, ToolEnd, ToolKind, ToolStart},
+    dialect::{AgentEvent, Approval, CliDialect, CodingRequest, DialectOutput},
+};
 
 const WORK: &str = include_str!("../recorded/codex-work.jsonl");
 const RESUMED: &str = include_str!("../recorded/codex-resumed.jsonl");
@@ -49,12 +52,9 @@ fn approvals(out: &DialectOutput) -> Vec<&Approval> {
         AgentEvent::Init { .. }
         | AgentEvent::SessionLost
         | AgentEvent::Text(_)
-        | AgentEvent::ToolUse { .. }
-        | AgentEvent::ToolResult { .. }
-        | AgentEvent::Retry { .. }
-        | AgentEvent::Done { .. }
-        | AgentEvent::Background(_)
-        | AgentEvent::Error(_) => None,
+        | AgentEvent::Activity(_)
+        | AgentEvent::Done(_)
+        | AgentEvent::Error { .. } => None,
     });
     approvals.collect()
 }
@@ -63,9 +63,23 @@ fn approvals(out: &DialectOutput) -> Vec<&Approval> {
 fn work_becomes_events_in_order() {
     let out = play(CodingRequest { force: true, ..ask() }, WORK, "accept");
     let text = |text: &str| AgentEvent::Text(text.to_owned());
-    let Some((AgentEvent::Done { summary, stats }, events)) = out.events.split_last() else {
+    let Some((AgentEvent::Done(result), events)) = out.events.split_last() else {
         panic!("it is not done: {out:?}");
     };
+    let command = "/bin/bash -lc 'echo found'";
+    let started = Activity::ToolStarted(ToolStart {
+        id: "c1".to_owned(),
+        name: "shell".to_owned(),
+        kind: ToolKind::Execute,
+        title: Some(command.to_owned()),
+        input: Some(json!({ "command": command })),
+        ..ToolStart::default()
+    });
+    let ended = Activity::ToolEnded(ToolEnd {
+        id: "c1".to_owned(),
+        output: "found\n".to_owned(),
+        ..ToolEnd::default()
+    });
     assert_eq!(
         *events,
         [
@@ -76,18 +90,20 @@ fn work_becomes_events_in_order() {
             text("I "),
             text("look "),
             text("around. "),
-            AgentEvent::ToolUse { name: "shell".to_owned() },
-            AgentEvent::ToolResult { output: "found\n".to_owned() },
+            AgentEvent::Activity(started),
+            AgentEvent::Activity(ended),
             text("\n\n"),
             text("There "),
             text("is "),
             text("nothing. "),
         ]
     );
-    assert_eq!(summary.as_deref(), Some("There is nothing."));
-    assert_eq!(stats["inputTokens"], 20, "of both calls to the model: {stats:?}");
-    assert_eq!(stats["totalTokens"], 30);
-    assert!(stats.contains_key("durationMs"));
+    assert_eq!(result.summary.as_deref(), Some("There is nothing."));
+    let usage = json!({
+        "durationMs": 654, "inputTokens": 20, "cacheReadTokens": 6, "outputTokens": 10,
+        "reasoningTokens": 2, "totalTokens": 30,
+    });
+    assert_eq!(serde_json::to_value(&result.usage).unwrap(), usage, "of both calls to the model");
     assert!(out.is_closed, "nothing more is wanted");
 }
 
@@ -128,11 +144,11 @@ fn a_resumed_session_counts_only_the_new_turn() {
     let lines = lines(&out);
     assert_eq!(lines[2]["method"], "thread/resume");
     assert_eq!(lines[2]["params"]["threadId"], "id-1");
-    let Some(AgentEvent::Done { summary, stats }) = out.events.last() else {
+    let Some(AgentEvent::Done(result)) = out.events.last() else {
         panic!("it is not done: {out:?}");
     };
-    assert_eq!(summary.as_deref(), Some("Still nothing."));
-    assert_eq!(stats["totalTokens"], 15, "the thread has cost 45 so far");
+    assert_eq!(result.summary.as_deref(), Some("Still nothing."));
+    assert_eq!(result.usage.total_tokens, Some(15), "the thread has cost 45 so far");
 }
 
 #[test]
@@ -146,8 +162,11 @@ fn a_session_that_cannot_be_resumed_is_lost() {
 #[test]
 fn an_error_of_the_model_has_its_own_message() {
     let out = play(ask(), REFUSED, "accept");
-    let Some(AgentEvent::Error(why)) = out.events.last() else { panic!("it went well: {out:?}") };
-    assert!(why.starts_with("unexpected status 401 Unauthorized"), "{why}");
+    let Some(AgentEvent::Error { message, usage }) = out.events.last() else {
+        panic!("it went well: {out:?}")
+    };
+    assert!(message.starts_with("unexpected status 401 Unauthorized"), "{message}");
+    assert!(usage.duration_ms.is_some(), "{usage:?}");
     assert!(out.is_closed);
 }
 
@@ -265,6 +284,8 @@ fn unreadable_notifications_are_ignored_except_the_end_of_the_turn() {
 #[test]
 fn each_retry_of_the_model_is_an_event() {
     let out = play(ask(), RETRY, "accept");
-    let retry = |attempt| AgentEvent::Retry { attempt, most: None };
+    let retry = |attempt| {
+        AgentEvent::Activity(Activity::Retry(ModelRetry { attempt, ..ModelRetry::default() }))
+    };
     assert_eq!(out.events[1..], [retry(1), retry(2)]);
 }
