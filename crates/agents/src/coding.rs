@@ -16,6 +16,7 @@ mod history;
 mod opencode;
 mod prompt;
 mod relay;
+mod rules;
 mod usage;
 
 use std::{io, time::Duration};
@@ -24,6 +25,7 @@ use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Turn, agent::Extension};
 use herald_protocol::{AgentName, Artifact, Content, Message, Part, Task};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use self::{
@@ -33,7 +35,7 @@ use self::{
     codex::Codex,
     conversation::CliConversation,
     dialect::{CliDialect, CodingRequest, Image},
-    relay::{CodingOutcome, Relay},
+    relay::{CodingOutcome, GRANTS, LATE_ANSWER, Relay},
 };
 use crate::{
     ErrorDetail, Input,
@@ -43,7 +45,10 @@ use crate::{
     process::{Processes, Program, STUCK, environment},
 };
 
-pub use self::activity::{ACTIVITY_EXTENSION, ToolDetail};
+pub use self::{
+    activity::{ACTIVITY_EXTENSION, ToolDetail},
+    rules::{InvalidRule, PermissionRule, PermissionRules},
+};
 
 /// Default limit of a coding agent's output in one turn, in bytes.
 const MAX_OUTPUT: u64 = 64 << 20;
@@ -108,6 +113,8 @@ pub struct Coding {
     pub settings: Map<String, Value>,
     /// True if the agent may do everything without approval.
     pub force: bool,
+    /// Tool calls that are allowed, asked about or denied.
+    pub rules: PermissionRules,
     /// Timeout of its first event; `None` for no limit.
     pub start_timeout: Option<Duration>,
     /// Timeout of an approval, after which it is denied.
@@ -156,6 +163,7 @@ impl Coding {
             profile_name: None,
             settings: Map::new(),
             force: false,
+            rules: PermissionRules::default(),
             start_timeout: Some(Duration::from_secs(120)),
             approval_timeout: Duration::from_secs(600),
             tool_detail: ToolDetail::default(),
@@ -228,7 +236,8 @@ impl Coding {
             model: self.model.clone(),
             profile: self.profile_name.clone(),
             settings: self.settings.clone(),
-            force: self.force,
+            // With `force` the agent asks for nothing, so that rules could deny nothing.
+            force: self.force && self.rules.deny.is_empty() && self.rules.ask.is_empty(),
             agent: self.name.clone(),
             task: turn.task_id().clone(),
             directory: self.program.directory().map_err(unstarted)?,
@@ -298,6 +307,10 @@ impl Coding {
 #[async_trait]
 impl Agent for Coding {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
+        let history = turn.task().history.as_deref().unwrap_or_default();
+        if approval::is_late(history, turn.message()) {
+            return Ok(turn.complete(LATE_ANSWER).await?);
+        }
         let session = self.session(turn).map_or(SessionState::New, SessionState::Earlier);
         let has_session = matches!(session, SessionState::Earlier(_));
         let mut done = self.attempt(turn, session).await;
@@ -328,12 +341,22 @@ impl SessionState {
 impl Coding {
     /// The agent's session of this conversation, if an earlier task has one.
     fn session(&self, turn: &Turn) -> Option<String> {
+        self.remembered(turn, "sessionId")
+    }
+
+    /// The rules that the caller granted in this conversation.
+    fn grants(&self, turn: &Turn) -> Vec<String> {
+        self.remembered(turn, GRANTS).unwrap_or_default()
+    }
+
+    /// A member of the metadata artifact, of the newest task that has one.
+    fn remembered<T: DeserializeOwned>(&self, turn: &Turn, member: &str) -> Option<T> {
         let of = |task: &Task| {
             let artifacts = task.artifacts.as_deref().unwrap_or_default();
             let found = artifacts.iter().find(|known| known.artifact_id.as_str() == METADATA)?;
             let Content::Data(data) = &found.parts.first()?.content else { return None };
             let is_ours = data.get::<String>("adapter")? == self.preset.name();
-            is_ours.then(|| data.get("sessionId")).flatten()
+            is_ours.then(|| data.get(member)).flatten()
         };
         of(turn.task()).or_else(|| turn.earlier().iter().rev().find_map(|task| of(task)))
     }

@@ -15,7 +15,10 @@ mod text;
 mod worker;
 
 pub use a2a::Upstream;
-pub use coding::{ACTIVITY_EXTENSION, BackgroundPolicy, Coding, Preset, ToolDetail};
+pub use coding::{
+    ACTIVITY_EXTENSION, BackgroundPolicy, Coding, InvalidRule, PermissionRule, PermissionRules,
+    Preset, ToolDetail,
+};
 pub use conformance::{Conformance, Otherwise};
 pub use echo::Echo;
 pub use exec::{Exec, Input};

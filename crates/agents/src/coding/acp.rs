@@ -18,7 +18,7 @@ use self::wire::{
 use super::{
     activity::Activity,
     dialect::{
-        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult,
+        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult, Decision,
         DialectOutput, Image, escape_command,
     },
     usage::Usage,
@@ -413,9 +413,9 @@ impl Acp {
         let approval = Approval {
             id: id.get().to_owned(),
             prompt: tool.described(),
-            is_question: false,
             choices,
             detail,
+            ..Approval::default()
         };
         self.permissions.push_back(PendingPermission { id: id.to_owned(), tool, approval });
         if self.permissions.len() == 1 {
@@ -491,8 +491,8 @@ impl CliDialect for Acp {
         Ok(())
     }
 
-    fn answer(&mut self, _: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput) {
-        self.decide(choice, out);
+    fn answer(&mut self, _: &Approval, decision: &Decision, out: &mut DialectOutput) {
+        self.decide(&decision.choice, out);
         self.ask_next(out);
     }
 

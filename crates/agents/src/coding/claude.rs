@@ -24,8 +24,8 @@ use self::{
 use super::{
     activity::{Activity, ModelRetry, ToolEnd},
     dialect::{
-        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult,
-        DialectOutput, Image, escape_command, parse_json,
+        AgentEvent, Approval, CliDialect, CodingRequest, CodingResult, Decision, DialectOutput,
+        Image, escape_command, parse_json,
     },
 };
 use crate::failure::Failure;
@@ -295,8 +295,8 @@ impl CliDialect for Claude {
         Ok(())
     }
 
-    fn answer(&mut self, _: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput) {
-        let response = self.requests.front_mut().and_then(|request| request.answer(choice));
+    fn answer(&mut self, _: &Approval, decision: &Decision, out: &mut DialectOutput) {
+        let response = self.requests.front_mut().and_then(|request| request.answer(decision));
         if let Some(response) = response {
             ToClaude::ControlResponse { response }.send(out);
             self.requests.pop_front();

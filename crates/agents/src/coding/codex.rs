@@ -19,7 +19,7 @@ use self::wire::{
 use super::{
     activity::{Activity, ModelRetry},
     dialect::{
-        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult,
+        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult, Decision,
         DialectOutput,
     },
     usage::Usage,
@@ -268,9 +268,9 @@ impl Codex {
         out.event(AgentEvent::Approval(Approval {
             id: id.get().to_owned(),
             prompt,
-            is_question: false,
             choices: choices(for_session),
             detail: Value::Object(detail),
+            ..Approval::default()
         }));
         Ok(())
     }
@@ -320,9 +320,9 @@ impl CliDialect for Codex {
         }
     }
 
-    fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput) {
+    fn answer(&mut self, approval: &Approval, decision: &Decision, out: &mut DialectOutput) {
         if let Some((format, id)) = self.pending.remove(&approval.id) {
-            out.line(format.answer(&id, &choice.id));
+            out.line(format.answer(&id, &decision.choice.id));
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     Prompt,
-    dialect::{AgentEvent, Approval, ApprovalChoice, CliDialect, CodingResult, DialectOutput},
+    dialect::{AgentEvent, Approval, CliDialect, CodingResult, Decision, DialectOutput},
     prompt::{PROMPT_CHECK, PromptWatch},
 };
 use crate::{
@@ -122,12 +122,12 @@ impl CliConversation {
     }
 
     /// Passes the caller's choice to the agent.
-    pub(super) fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice) {
+    pub(super) fn answer(&mut self, approval: &Approval, decision: &Decision) {
         let mut out = DialectOutput::default();
         if approval.is_prompt() {
-            out.line(&choice.id);
+            out.line(&decision.choice.id);
         } else {
-            self.dialect.answer(approval, choice, &mut out);
+            self.dialect.answer(approval, decision, &mut out);
         }
         self.take(out);
     }

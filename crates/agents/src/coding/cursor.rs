@@ -11,8 +11,8 @@ use super::{
     activity::{Activity, ToolEnd, ToolKind, ToolStart},
     claude::{ClaudeBlock, ClaudeMessage},
     dialect::{
-        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult,
-        DialectOutput, escape_command, parse_json,
+        AgentEvent, Approval, CliDialect, CodingRequest, CodingResult, Decision, DialectOutput,
+        escape_command, parse_json,
     },
     usage::Usage,
 };
@@ -140,7 +140,7 @@ impl CliDialect for CursorDialect {
     }
 
     /// Does nothing: there are no approvals in this dialect.
-    fn answer(&mut self, _: &Approval, _: &ApprovalChoice, _: &mut DialectOutput) {}
+    fn answer(&mut self, _: &Approval, _: &Decision, _: &mut DialectOutput) {}
 }
 
 impl CursorResult {

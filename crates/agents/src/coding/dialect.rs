@@ -6,7 +6,7 @@ use herald_protocol::{AgentName, TaskId, json};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{activity::Activity, usage::Usage};
+use super::{activity::Activity, rules::ToolSubject, usage::Usage};
 use crate::failure::Failure;
 
 /// Prefix for a message that begins like a command. An agent would run such a command without asking
@@ -34,7 +34,7 @@ pub(crate) trait CliDialect: fmt::Debug + Send {
     fn handle_line(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure>;
 
     /// Called with the answer to an approval, of the caller or of its timeout.
-    fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput);
+    fn answer(&mut self, approval: &Approval, decision: &Decision, out: &mut DialectOutput);
 
     /// True if a message can be passed to the agent in the middle of its work.
     fn can_steer(&self) -> bool {
@@ -140,23 +140,36 @@ pub(crate) struct CodingResult {
 }
 
 /// A request of a coding agent for a permission or an answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Approval {
     /// Its id in the dialect.
     pub(crate) id: String,
     /// Its subject, such as `Bash: rm -r build`.
     pub(crate) prompt: String,
-    /// True for a question of the agent itself. Only one of its own choices answers it; a plain yes or
-    /// no does not.
-    pub(crate) is_question: bool,
+    /// The kind of answer that it takes.
+    pub(crate) kind: ApprovalKind,
     /// The possible answers.
     pub(crate) choices: Vec<ApprovalChoice>,
+    /// The tool call that needs the permission, for the rules of the configuration.
+    pub(crate) tool: Option<ToolSubject>,
     /// The agent's own data about it, for programs.
     pub(crate) detail: Value,
 }
 
+/// Kind of answer that an approval takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum ApprovalKind {
+    /// Yes or no. Other words deny it and reach the agent as the reason, if it takes one.
+    #[default]
+    Permission,
+    /// One of the agent's own choices, or the caller's own words.
+    Question,
+    /// Several of the agent's own choices, or the caller's own words.
+    MultipleChoice,
+}
+
 /// One possible answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ApprovalChoice {
     /// Its id in the dialect.
     pub(crate) id: String,
@@ -164,6 +177,16 @@ pub(crate) struct ApprovalChoice {
     pub(crate) label: String,
     /// True if it grants the permission.
     pub(crate) grants: bool,
+    /// The rules that it adds for the rest of the conversation, in the agent's own words.
+    pub(crate) rules: Vec<String>,
+}
+
+/// The answer to an approval.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) choice: ApprovalChoice,
+    /// The reason of a denial, or the answer to a question in the caller's own words.
+    pub(crate) words: Option<String>,
 }
 
 impl DialectOutput {
@@ -189,10 +212,16 @@ impl DialectOutput {
     }
 }
 
+impl From<ApprovalChoice> for Decision {
+    fn from(choice: ApprovalChoice) -> Self {
+        Self { choice, words: None }
+    }
+}
+
 impl ApprovalChoice {
     /// An answer.
     pub(crate) fn new(id: impl Into<String>, label: impl Into<String>, grants: bool) -> Self {
-        Self { id: id.into(), label: label.into(), grants }
+        Self { id: id.into(), label: label.into(), grants, rules: Vec::new() }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use herald_protocol::lines::BoundedLine;
-use serde_json::Value;
 
 use super::dialect::{Approval, ApprovalChoice};
 
@@ -60,12 +59,11 @@ impl Approval {
         Self {
             id: ID.to_owned(),
             prompt: prompt.trim_end_matches([' ', '?', ':']).to_owned(),
-            is_question: false,
             choices: vec![
                 ApprovalChoice::new("y", "Yes", true),
                 ApprovalChoice::new("n", "No", false),
             ],
-            detail: Value::Null,
+            ..Self::default()
         }
     }
 

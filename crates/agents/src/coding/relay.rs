@@ -3,19 +3,28 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use herald_engine::{Stop, Turn};
-use herald_protocol::{ArtifactId, Content, TaskState};
-use serde_json::Map;
+use herald_protocol::{ArtifactId, Content, Message, TaskState};
+use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
 
 use super::{
     BackgroundPolicy, Coding, METADATA, RESULT, SESSION, SHOWN,
     activity::{Activity, ModelRetry},
+    approval::{self, AnswerReading},
     artifact,
     conversation::CliConversation,
-    dialect::{AgentEvent, Approval, ApprovalChoice, CodingResult},
+    dialect::{AgentEvent, Approval, ApprovalKind, CodingResult, Decision},
+    rules::{PermissionRule, PermissionRules, Verdict},
     usage::Usage,
 };
 use crate::{artifact_writer::ArtifactWriter, ended::Ended, failure::Failure, text::truncate};
+
+/// The member of the metadata artifact with the rules that the caller granted.
+pub(super) const GRANTS: &str = "grants";
+
+/// Status of a task that got an answer to a question that had been answered.
+pub(super) const LATE_ANSWER: &str =
+    "The question has been answered before; this answer was not used.";
 
 /// The artifact with the text of the answer.
 pub(super) const ANSWER: &str = "assistant-response";
@@ -39,6 +48,12 @@ pub(super) struct Relay<'a> {
     answer: ArtifactWriter<'a>,
     /// The retry that was reported last, until the model answers.
     retried: Option<u64>,
+    /// Rules that the caller granted in this conversation.
+    grants: PermissionRules,
+    /// The artifact with the model, the session and the grants.
+    metadata: Map<String, Value>,
+    /// The last question that was answered.
+    settled: Option<Message>,
 }
 
 /// What the relay waits for.
@@ -51,7 +66,9 @@ enum Next {
 impl<'a> Relay<'a> {
     pub(super) fn new(coding: &'a Coding, turn: &'a Turn) -> Self {
         let answer = ArtifactWriter::new(turn, answer_id(turn), ANSWER);
-        Self { coding, turn, answer, retried: None }
+        let allow = coding.grants(turn).iter().filter_map(|rule| rule.parse().ok()).collect();
+        let grants = PermissionRules { allow, ..PermissionRules::default() };
+        Self { coding, turn, answer, retried: None, grants, metadata: Map::new(), settled: None }
     }
 
     /// Waits for the agent's first event, up to the start timeout: a program with another protocol may
@@ -126,13 +143,10 @@ impl<'a> Relay<'a> {
             AgentEvent::Init { model, session } => self.report_start(model, session).await?,
             AgentEvent::SessionLost => return Ok(Some(CodingOutcome::SessionLost)),
             AgentEvent::Activity(activity) => self.report_activity(&activity, conversation).await?,
-            AgentEvent::Approval(approval) if approval.is_prompt() && self.coding.force => {
-                if let Some(choice) = approval.choices.iter().find(|choice| choice.grants) {
-                    conversation.answer(&approval, choice);
-                }
-            }
             AgentEvent::Approval(approval) => {
-                if !self.resolve_approval(conversation, &approval).await? {
+                if let Some(decision) = self.decide(&approval).await? {
+                    conversation.answer(&approval, &decision);
+                } else if !self.ask(conversation, &approval).await? {
                     return Ok(Some(CodingOutcome::Unanswered));
                 }
             }
@@ -201,7 +215,7 @@ impl<'a> Relay<'a> {
 
     /// Reports that the agent works, with its model and session.
     async fn report_start(
-        &self,
+        &mut self,
         model: Option<String>,
         session: Option<String>,
     ) -> Result<(), Stop> {
@@ -213,9 +227,20 @@ impl<'a> Relay<'a> {
         if model.is_none() && session.is_none() {
             return Ok(());
         }
-        let mut data = Map::from_iter([("adapter".to_owned(), self.coding.preset.name().into())]);
+        let data = &mut self.metadata;
+        data.insert("adapter".to_owned(), self.coding.preset.name().into());
         data.extend(model.map(|model| ("model".to_owned(), truncate(&model, SHOWN).into())));
         data.extend(session.map(|session| ("sessionId".to_owned(), session.into())));
+        self.write_metadata().await
+    }
+
+    /// Writes the artifact with the model, the session and the grants.
+    async fn write_metadata(&mut self) -> Result<(), Stop> {
+        let mut data = self.metadata.clone();
+        if !self.grants.allow.is_empty() {
+            let rules = self.grants.allow.iter().map(ToString::to_string).collect::<Vec<_>>();
+            data.insert(GRANTS.to_owned(), rules.into());
+        }
         self.turn.artifact(artifact(METADATA, Content::Data(data.into()))).await
     }
 
@@ -228,28 +253,62 @@ impl<'a> Relay<'a> {
         self.turn.artifact(artifact(RESULT, Content::Data(result.data().into()))).await
     }
 
-    /// Passes a message of the caller to the agent in the middle of its work.
+    /// Passes a message of the caller to the agent in the middle of its work, unless it is an answer to a
+    /// question that has been answered.
     async fn steer(&mut self, conversation: &mut CliConversation) -> Result<(), Ended> {
         let message = self.turn.take_answer().await?;
+        let is_late = |question: &Message| approval::is_answer_to(question, &message);
+        if self.settled.as_ref().is_some_and(is_late) {
+            self.turn.progress(LATE_ANSWER).await?;
+            return Ok(());
+        }
         let prompt = self.coding.prompt(&message).await?;
         conversation.steer(prompt);
         self.report(&Activity::Steered).await?;
         Ok(())
     }
 
+    /// The decision of the configuration or of an earlier grant; `None` if the caller has to decide.
+    async fn decide(&self, approval: &Approval) -> Result<Option<Decision>, Ended> {
+        let rules = [&self.coding.rules, &self.grants];
+        let subject = approval.tool.as_ref();
+        let verdict = rules.iter().find_map(|rules| rules.decide(subject?));
+        let grant = || approval.choices.iter().find(|choice| choice.grants).cloned();
+        Ok(match verdict {
+            Some(Verdict::Deny(rule)) => {
+                self.turn
+                    .progress(format!("Denied by the rule {rule}: {}", approval.prompt))
+                    .await?;
+                let words = Some("A rule of the server denies this.".to_owned());
+                approval.denial().map(|choice| Decision { choice: choice.clone(), words })
+            }
+            Some(Verdict::Allow) => grant().map(Decision::from),
+            Some(Verdict::Ask) => None,
+            // A question of the agent has no answer that everybody would give.
+            None if self.coding.force && approval.kind == ApprovalKind::Permission => {
+                grant().map(Decision::from)
+            }
+            None => None,
+        })
+    }
+
     /// Asks the caller for an approval, until it answers or the timeout denies it. Returns `false` if the
     /// turn has to end without an answer.
-    async fn resolve_approval(
-        &self,
+    async fn ask(
+        &mut self,
         conversation: &mut CliConversation,
         approval: &Approval,
     ) -> Result<bool, Ended> {
         let turn = self.turn;
         let deadline = Instant::now() + self.coding.approval_timeout;
-        let mut question = approval.question();
+        let mut parts = approval.question();
         let mut early = VecDeque::new();
-        let choice = loop {
-            turn.ask_within_turn(question).await?;
+        let decision = loop {
+            let id = uuid::Uuid::now_v7().to_string();
+            let question = Message { parts, ..Message::agent(id.clone(), "") };
+            let asked = Some(Arc::new(question.clone()));
+            turn.relay_within_turn(TaskState::InputRequired, asked, None).await?;
+            self.settled = Some(question);
             let answered = tokio::select! {
                 answered = turn.answered() => answered,
                 failure = buffer_events(conversation, &mut early) => return Err(failure.into()),
@@ -259,20 +318,30 @@ impl<'a> Relay<'a> {
                 return Ok(false);
             }
             let answer = turn.take_answer().await?;
-            if let Some(choice) = approval.chosen(&answer) {
-                break choice.clone();
-            }
-            question = approval.question_again();
+            parts = match approval.read(&answer, &id) {
+                AnswerReading::Decided(decision) => break decision,
+                AnswerReading::OtherQuestion => approval.question_changed(),
+                AnswerReading::Unclear => approval.question_again(),
+            };
         };
+        let granted = decision.choice.rules.iter().filter_map(|rule| rule.parse().ok());
+        let granted: Vec<PermissionRule> = granted.collect();
+        if !granted.is_empty() {
+            self.grants.allow.extend(granted);
+            self.grants.allow.dedup();
+            self.write_metadata().await?;
+        }
         conversation.put_back(early);
-        conversation.answer(approval, &choice);
+        conversation.answer(approval, &decision);
         Ok(true)
     }
 
     /// Denies an approval that was not answered in time.
-    async fn deny(&self, approval: &Approval) -> Result<ApprovalChoice, Ended> {
+    async fn deny(&self, approval: &Approval) -> Result<Decision, Ended> {
         self.turn.progress("Denied: nobody answered in time").await?;
-        let denial = approval.denial().cloned();
+        let limit = self.coding.approval_timeout;
+        let words = Some(format!("Nobody answered within {limit:?}."));
+        let denial = approval.denial().map(|choice| Decision { choice: choice.clone(), words });
         denial.ok_or_else(|| Failure::new("asked for an approval that cannot be denied").into())
     }
 }
@@ -288,7 +357,7 @@ impl CodingResult {
     }
 
     /// The members of the artifact `result`.
-    fn data(&self) -> Map<String, serde_json::Value> {
+    fn data(&self) -> Map<String, Value> {
         let mut data = Map::new();
         data.extend(self.summary.clone().map(|summary| ("summary".to_owned(), summary.into())));
         data.extend(self.output.clone().map(|output| ("output".to_owned(), output)));

@@ -5,12 +5,24 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::coding::dialect::{Approval, ApprovalChoice};
+use super::tools;
+use crate::coding::{
+    activity::ToolKind,
+    dialect::{Approval, ApprovalChoice, ApprovalKind, Decision},
+    rules::ToolSubject,
+};
 
 /// The tool that asks the caller questions.
 const QUESTION_TOOL: &str = "AskUserQuestion";
 
 const ALWAYS: &str = "always";
+const ALLOW_EDITS: &str = "allow-edits";
+
+/// The permission mode in which edits need no permission.
+const ACCEPT_EDITS: &str = "acceptEdits";
+
+/// The rule that stands for that mode in the grants of a conversation.
+const EDIT_RULE: &str = "Edit";
 
 /// The choice of a caller who does not answer a question.
 const NO_ANSWER: &str = "no-answer";
@@ -23,6 +35,8 @@ pub(super) struct PermissionRequest {
     input: Map<String, Value>,
     /// The rules with which it would not ask again during this run.
     rules: Vec<Value>,
+    /// True if it would not ask again about edits in another permission mode.
+    offers_edits: bool,
     /// The questions without an answer, if the tool is [`QUESTION_TOOL`].
     questions: VecDeque<ClaudeQuestion>,
     /// The answers by question.
@@ -40,9 +54,12 @@ pub(super) struct ClaudePermission {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ClaudeQuestion {
     question: String,
     options: Vec<QuestionOption>,
+    #[serde(default)]
+    multi_select: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -70,10 +87,12 @@ impl PermissionRequest {
         let ClaudePermission { tool_name: tool, input, permission_suggestions } = permission;
         let questions = input.get("questions").filter(|_| tool == QUESTION_TOOL);
         let questions = questions.and_then(|list| VecDeque::deserialize(list).ok());
+        let is_mode = |rule: &Value| rule.get("mode").is_some_and(|mode| mode == ACCEPT_EDITS);
         Self {
             id,
             tool,
             input,
+            offers_edits: permission_suggestions.iter().any(is_mode),
             rules: permission_suggestions.into_iter().filter_map(limit_to_session).collect(),
             questions: questions.unwrap_or_default(),
             answers: Map::new(),
@@ -82,30 +101,53 @@ impl PermissionRequest {
 
     /// The next question for the caller.
     pub(super) fn approval(&self) -> Approval {
-        let question = self.questions.front();
-        let (prompt, choices) = match question {
-            Some(question) => (question.question.clone(), question.choices()),
-            None => (format!("{}: {}", self.tool, self.subject()), self.choices()),
-        };
         let tool = Value::from(self.tool.clone());
         let detail = [("tool", tool), ("input", self.input.clone().into())].into_iter().collect();
-        let is_question = question.is_some();
-        Approval { id: self.id.clone(), prompt, is_question, choices, detail }
+        let approval = Approval { id: self.id.clone(), detail, ..Approval::default() };
+        let Some(question) = self.questions.front() else {
+            let subject = self.subject();
+            return Approval {
+                prompt: format!("{}: {subject}", self.tool),
+                choices: self.choices(),
+                tool: Some(ToolSubject {
+                    name: self.tool.clone(),
+                    kind: ToolKind::of_name(&self.tool),
+                    subject,
+                }),
+                ..approval
+            };
+        };
+        let kind = if question.multi_select {
+            ApprovalKind::MultipleChoice
+        } else {
+            ApprovalKind::Question
+        };
+        Approval {
+            prompt: question.question.clone(),
+            kind,
+            choices: question.choices(),
+            ..approval
+        }
     }
 
     /// Takes the caller's answer. Returns the answer for Claude Code once nothing is left to ask.
-    pub(super) fn answer(&mut self, choice: &ApprovalChoice) -> Option<ControlResult> {
+    pub(super) fn answer(&mut self, decision: &Decision) -> Option<ControlResult> {
+        let Decision { choice, words } = decision;
         if !choice.grants {
-            return Some(self.decided(PermissionDecision::Deny {
-                message: "The user denied this.".to_owned(),
-            }));
+            let message = match words {
+                Some(words) => format!("The user denied this: {words}"),
+                None => "The user denied this.".to_owned(),
+            };
+            return Some(self.decided(PermissionDecision::Deny { message }));
         }
         let rules = match self.questions.pop_front() {
             Some(question) => {
-                self.answers.insert(question.question, choice.label.clone().into());
+                let answer = words.as_ref().unwrap_or(&choice.label);
+                self.answers.insert(question.question, answer.clone().into());
                 Vec::new()
             }
             None if choice.id == ALWAYS => self.rules.clone(),
+            None if choice.id == ALLOW_EDITS => vec![accept_edits()],
             None => Vec::new(),
         };
         self.questions.is_empty().then(|| self.allowed(rules))
@@ -130,9 +172,15 @@ impl PermissionRequest {
 
     fn choices(&self) -> Vec<ApprovalChoice> {
         let mut choices = vec![ApprovalChoice::new("allow", "Allow", true)];
-        if !self.rules.is_empty() {
-            let label = "Allow, and do not ask again for similar requests in this task";
-            choices.push(ApprovalChoice::new(ALWAYS, label, true));
+        let rules: Vec<String> = self.rules.iter().flat_map(rule_texts).collect();
+        if !rules.is_empty() {
+            let label = "Allow, and do not ask again in this conversation for";
+            choices.push(ApprovalChoice { rules, ..ApprovalChoice::new(ALWAYS, label, true) });
+        }
+        if self.offers_edits {
+            let label = "Allow, and allow all edits in this conversation";
+            let rules = vec![EDIT_RULE.to_owned()];
+            choices.push(ApprovalChoice { rules, ..ApprovalChoice::new(ALLOW_EDITS, label, true) });
         }
         choices.push(ApprovalChoice::new("deny", "Deny", false));
         choices
@@ -140,10 +188,10 @@ impl PermissionRequest {
 
     /// The subject of the tool call, such as a command or a path.
     fn subject(&self) -> String {
-        let named = ["command", "file_path", "notebook_path", "url", "query"]
-            .iter()
-            .find_map(|member| self.input.get(*member)?.as_str().map(str::to_owned));
-        named.unwrap_or_else(|| Value::from(self.input.clone()).to_string())
+        let input = Value::from(self.input.clone());
+        // The plan is the subject of the end of planning.
+        let plan = input.get("plan").and_then(Value::as_str).map(str::to_owned);
+        plan.or_else(|| tools::subject(&input)).unwrap_or_else(|| input.to_string())
     }
 }
 
@@ -155,10 +203,27 @@ impl ClaudeQuestion {
     }
 }
 
-/// The rule limited to this run; `None` for other changes. A caller's answer must change neither the settings
-/// of this machine nor the permission mode.
+/// The rule limited to this run; `None` for other changes. A caller's answer must not change the settings of
+/// this machine.
 fn limit_to_session(mut rule: Value) -> Option<Value> {
     let adds = rule.get("type").is_some_and(|kind| kind == "addRules" || kind == "addDirectories");
     rule.as_object_mut()?.insert("destination".to_owned(), "session".into());
     adds.then_some(rule)
+}
+
+/// The change to the mode in which edits need no permission.
+fn accept_edits() -> Value {
+    let members = [("type", "setMode"), ("mode", ACCEPT_EDITS), ("destination", "session")];
+    members.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
+}
+
+/// The rules of a change of permissions, as people write them: `Bash(npm run *)`.
+fn rule_texts(change: &Value) -> Vec<String> {
+    let rules = change.get("rules").and_then(Value::as_array).into_iter().flatten();
+    let rules = rules.filter_map(|rule| {
+        let tool = rule.get("toolName")?.as_str()?;
+        let content = rule.get("ruleContent").and_then(Value::as_str);
+        Some(content.map_or_else(|| tool.to_owned(), |content| format!("{tool}({content})")))
+    });
+    rules.collect()
 }

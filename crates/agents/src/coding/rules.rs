@@ -1,0 +1,249 @@
+//! Permission rules: tool calls that are allowed, denied or asked about without regard to the program.
+//!
+//! A rule is the name of a tool, and in brackets a pattern of its subject: `Edit`, `Bash(npm run *)`,
+//! `WebFetch(https://docs.rs/*)`. Names of tools differ between programs, so that a rule also matches every
+//! tool of the kind that it names.
+
+use std::{fmt, str::FromStr};
+
+use super::activity::ToolKind;
+
+/// Characters that let a command line run more than one command, or write elsewhere.
+const COMPOUND: [char; 9] = [';', '&', '|', '`', '$', '>', '<', '\n', '('];
+
+/// A tool call, as rules see it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct ToolSubject {
+    /// The tool's name in the program.
+    pub(crate) name: String,
+    pub(crate) kind: ToolKind,
+    /// The command, the path or the address.
+    pub(crate) subject: String,
+}
+
+/// Rules of one agent or one conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PermissionRules {
+    /// Calls that are allowed.
+    pub allow: Vec<PermissionRule>,
+    /// Calls that the caller is asked about, although `allow` or `force` has them.
+    pub ask: Vec<PermissionRule>,
+    /// Calls that are denied, although another list has them.
+    pub deny: Vec<PermissionRule>,
+}
+
+/// A rule: the name of a tool, and a pattern of its subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PermissionRule {
+    tool: String,
+    /// The kind of tools with that name.
+    kind: ToolKind,
+    /// Text before and after each `*`; `None` for every subject.
+    pattern: Option<Vec<String>>,
+}
+
+/// A text that is not a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidRule {
+    rule: String,
+}
+
+/// Verdict of the rules about a tool call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict<'a> {
+    Allow,
+    Ask,
+    Deny(&'a PermissionRule),
+}
+
+impl PermissionRules {
+    /// The verdict; `None` if no rule matches.
+    pub(crate) fn decide(&self, call: &ToolSubject) -> Option<Verdict<'_>> {
+        if let Some(rule) = self.deny.iter().find(|rule| rule.matches_part(call)) {
+            return Some(Verdict::Deny(rule));
+        }
+        if self.ask.iter().any(|rule| rule.matches_part(call)) {
+            return Some(Verdict::Ask);
+        }
+        self.allow.iter().any(|rule| rule.matches(call)).then_some(Verdict::Allow)
+    }
+}
+
+impl PermissionRule {
+    /// True if the rule covers all of the call.
+    fn matches(&self, call: &ToolSubject) -> bool {
+        let Some(pattern) = &self.pattern else { return self.names(call) };
+        let subject = call.subject.trim();
+        // A pattern of a command covers one command only: `npm run *` must not allow `npm run x; rm -r .`. A
+        // pattern of a path covers no way out of it.
+        let is_covered = match call.kind {
+            ToolKind::Execute => !subject.contains(COMPOUND),
+            ToolKind::Read
+            | ToolKind::Edit
+            | ToolKind::Delete
+            | ToolKind::Move
+            | ToolKind::Search
+            | ToolKind::Think
+            | ToolKind::Fetch
+            | ToolKind::Agent
+            | ToolKind::Other => !subject.split('/').any(|segment| segment == ".."),
+        };
+        self.names(call) && is_covered && matches_pattern(pattern, subject)
+    }
+
+    /// True if the rule covers a part of the call: one of the commands of a command line.
+    fn matches_part(&self, call: &ToolSubject) -> bool {
+        let Some(pattern) = &self.pattern else { return self.names(call) };
+        let subject = call.subject.trim();
+        let mut parts = subject.split(COMPOUND).map(str::trim);
+        let is_part = |part: &str| matches_pattern(pattern, part);
+        let is_command = call.kind == ToolKind::Execute;
+        self.names(call) && (is_part(subject) || (is_command && parts.any(is_part)))
+    }
+
+    fn names(&self, call: &ToolSubject) -> bool {
+        self.tool.eq_ignore_ascii_case(&call.name)
+            || (self.kind != ToolKind::Other && self.kind == call.kind)
+    }
+}
+
+/// True if the text is the pieces with any text between them.
+fn matches_pattern(pieces: &[String], text: &str) -> bool {
+    let Some((first, rest)) = pieces.split_first() else { return false };
+    let Some(mut text) = text.strip_prefix(first.as_str()) else { return false };
+    let Some((last, middle)) = rest.split_last() else { return text.is_empty() };
+    for piece in middle {
+        let Some(position) = text.find(piece.as_str()) else { return false };
+        text = &text[position + piece.len()..];
+    }
+    text.ends_with(last.as_str())
+}
+
+impl FromStr for PermissionRule {
+    type Err = InvalidRule;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRule> {
+        let invalid = || InvalidRule { rule: text.to_owned() };
+        let trimmed = text.trim();
+        let (tool, pattern) = match trimmed.split_once('(') {
+            None => (trimmed, None),
+            Some((tool, rest)) => (tool, Some(rest.strip_suffix(')').ok_or_else(invalid)?)),
+        };
+        let is_name = |char: char| char.is_alphanumeric() || "_-.:/".contains(char);
+        if tool.is_empty() || !tool.chars().all(is_name) || pattern == Some("") {
+            return Err(invalid());
+        }
+        // `Bash(npm run:*)` is Claude Code's older form of `Bash(npm run *)`.
+        let pattern = pattern.map(|pattern| match pattern.strip_suffix(":*") {
+            Some(command) => vec![command.to_owned(), String::new()],
+            // Claude Code writes absolute paths with two slashes.
+            None => {
+                let pattern =
+                    pattern.strip_prefix('/').filter(|it| it.starts_with('/')).unwrap_or(pattern);
+                pattern.split('*').map(str::to_owned).collect()
+            }
+        });
+        Ok(Self { tool: tool.to_owned(), kind: ToolKind::of_name(tool), pattern })
+    }
+}
+
+impl fmt::Display for PermissionRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.pattern {
+            None => f.write_str(&self.tool),
+            Some(pattern) => write!(f, "{}({})", self.tool, pattern.join("*")),
+        }
+    }
+}
+
+impl fmt::Display for InvalidRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = &self.rule;
+        write!(
+            f,
+            "{rule:?} is not a rule; a rule is a tool, as in \"Edit\", or a tool with a pattern, as in \"Bash(npm run *)\""
+        )
+    }
+}
+
+impl std::error::Error for InvalidRule {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(name: &str, subject: &str) -> ToolSubject {
+        let (name, kind) = (name.to_owned(), ToolKind::of_name(name));
+        ToolSubject { name, kind, subject: subject.to_owned() }
+    }
+
+    fn rules(texts: &[&str]) -> Vec<PermissionRule> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_rule_matches_the_tool_of_its_kind_in_every_program() {
+        let rules = PermissionRules { allow: rules(&["Edit"]), ..PermissionRules::default() };
+        for tool in ["Edit", "Write", "apply_patch"] {
+            assert_eq!(rules.decide(&call(tool, "a.rs")), Some(Verdict::Allow), "{tool}");
+        }
+        assert_eq!(rules.decide(&call("Bash", "ls")), None);
+        assert_eq!(rules.decide(&call("mcp__mail__send", "x")), None);
+    }
+
+    #[test]
+    fn a_pattern_of_a_command_never_allows_a_second_command() {
+        let allow = rules(&["Bash(npm run *)", "Bash(make test)", "Bash(git log:*)"]);
+        let rules = PermissionRules { allow, ..PermissionRules::default() };
+        for (command, is_allowed) in [
+            ("npm run build", true),
+            ("npm run build --watch", true),
+            ("npm install", false),
+            ("make test", true),
+            ("make test2", false),
+            ("git log --oneline", true),
+            ("npm run build; rm -r .", false),
+            ("npm run build && rm -r .", false),
+            ("npm run build | sh", false),
+            ("npm run $(rm -r .)", false),
+            ("npm run `rm -r .`", false),
+            ("npm run build > /etc/passwd", false),
+            ("npm run build\nrm -r .", false),
+            ("npm run build & rm -r .", false),
+        ] {
+            let verdict = rules.decide(&call("shell", command));
+            assert_eq!(verdict == Some(Verdict::Allow), is_allowed, "{command}");
+        }
+    }
+
+    #[test]
+    fn a_denied_command_is_denied_anywhere_in_a_command_line() {
+        let (allow, deny) = (rules(&["Bash"]), rules(&["Bash(rm *)", "WebFetch"]));
+        let rules = PermissionRules { allow, deny, ..PermissionRules::default() };
+        for command in ["rm -r .", "ls; rm -r .", "ls && rm x", "echo $(rm x)", "ls\nrm x"] {
+            let verdict = rules.decide(&call("Bash", command));
+            assert!(matches!(verdict, Some(Verdict::Deny(_))), "{command}");
+        }
+        assert_eq!(rules.decide(&call("Bash", "ls rm")), Some(Verdict::Allow));
+        assert!(matches!(rules.decide(&call("web_search", "x")), Some(Verdict::Deny(_))));
+    }
+
+    #[test]
+    fn a_pattern_of_a_path_covers_no_way_out_of_it() {
+        let rules =
+            PermissionRules { allow: rules(&["Read(//etc/**)"]), ..PermissionRules::default() };
+        assert_eq!(rules.decide(&call("Read", "/etc/hostname")), Some(Verdict::Allow));
+        assert_eq!(rules.decide(&call("Read", "/etc/../root/.ssh/id")), None);
+        assert_eq!(rules.decide(&call("Read", "/root/x")), None);
+    }
+
+    #[test]
+    fn a_text_without_a_tool_is_not_a_rule() {
+        for text in ["", "Bash(", "Bash()", "(x)", "Bash(x", "two words", "Bash(x)y"] {
+            assert!(text.parse::<PermissionRule>().is_err(), "{text:?}");
+        }
+        for text in ["Bash", "Bash(npm run *)", "mcp__mail__send", "Read(src/*.rs)"] {
+            assert_eq!(text.parse::<PermissionRule>().unwrap().to_string(), text);
+        }
+    }
+}
