@@ -65,7 +65,7 @@ fn update(update: &str) -> String {
 
 fn answer(acp: &mut Acp, approval: &Approval, choice: usize) -> (Vec<Value>, Vec<AgentEvent>) {
     let mut out = DialectOutput::default();
-    acp.answer(approval, &approval.choices[choice], &mut out);
+    acp.answer(approval, &approval.choices[choice].clone().into(), &mut out);
     output(out)
 }
 

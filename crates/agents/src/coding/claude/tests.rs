@@ -1,7 +1,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::coding::activity::{PlanStep, StepStatus, ToolKind, ToolLocation, ToolStart};
+use crate::coding::{
+    activity::{PlanStep, StepStatus, ToolKind, ToolLocation, ToolStart},
+    dialect::ApprovalKind,
+};
 
 // Recorded from Claude Code 2.1.197, without the members that are not used.
 const TOOL: &str = include_str!("../recorded/claude-tool.jsonl");
@@ -29,7 +32,7 @@ fn play(ask: CodingRequest, lines: &str, choice: usize) -> (Vec<AgentEvent>, Vec
         claude.handle_line(line, &mut out).unwrap();
         while let Some(AgentEvent::Approval(approval)) = out.events.get(answered).cloned() {
             answered += 1;
-            claude.answer(&approval, &approval.choices[choice], &mut out);
+            claude.answer(&approval, &approval.choices[choice].clone().into(), &mut out);
         }
         answered = out.events.len();
     }
@@ -154,7 +157,7 @@ fn without_force_the_caller_decides() {
     assert_eq!(rules.len(), 2);
     assert!(rules.iter().all(|rule| rule["destination"] == "session"));
 
-    let (_, sent) = play(CodingRequest::default(), TOOL, 2);
+    let (_, sent) = play(CodingRequest::default(), TOOL, 3);
     assert_eq!(sent[0]["response"]["response"]["behavior"], "deny");
 }
 
@@ -174,7 +177,7 @@ fn an_option_may_have_the_name_of_our_own_choice() {
     let rules = r#""permission_suggestions":[{"type":"addRules"}],"tool_name""#;
     let lines = QUESTION.replace("Red", "always").replace(r#""tool_name""#, rules);
     let (events, sent) = play(CodingRequest::default(), &lines, 0);
-    assert!(first_approval(&events).is_question);
+    assert_eq!(first_approval(&events).kind, ApprovalKind::Question);
     let response = &sent[0]["response"]["response"];
     assert_eq!(response["updatedInput"]["answers"], json!({ "Which color?": "always" }));
     assert_eq!(response["updatedPermissions"], json!([]));
@@ -390,7 +393,7 @@ fn approvals_are_asked_one_after_the_other() {
     claude.handle_line(&asks.replace("4d5f0c15", "00000000"), &mut out).unwrap();
     let [AgentEvent::Approval(first)] = &out.events[..] else { panic!("{:?}", out.events) };
     let first = first.clone();
-    claude.answer(&first, &first.choices[0], &mut out);
+    claude.answer(&first, &first.choices[0].clone().into(), &mut out);
     let [_, AgentEvent::Approval(second)] = &out.events[..] else { panic!("{:?}", out.events) };
     assert!(second.id.starts_with("00000000"));
 }
