@@ -5,7 +5,7 @@
 mod tests;
 mod wire;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
@@ -13,10 +13,10 @@ use serde_json::{Map, Value, value::RawValue};
 use self::wire::{
     AUTH_REQUIRED, AcpBlock, AcpContent, AcpError, AcpLine, AcpPermission, AcpReply, AcpRequest,
     ClientInfo, INVALID_PARAMS, Initialized, METHOD_NOT_FOUND, PermissionKind, PermissionOutcome,
-    PromptResult, SessionNotice, SessionOpened, SessionUpdate, ToolCall,
+    PlanEntry, PromptResult, SessionNotice, SessionOpened, SessionUpdate, ToolCall,
 };
 use super::{
-    activity::Activity,
+    activity::{Activity, PlanStep},
     dialect::{
         AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult, Decision,
         DialectOutput, Image, escape_command,
@@ -27,6 +27,9 @@ use crate::failure::Failure;
 
 /// The protocol version.
 const VERSION: u16 = 1;
+
+/// Separator between the texts before and after a tool call.
+const PARAGRAPH: &str = "\n\n";
 
 /// The denial that is offered if the agent offers none.
 const NO_OPTION: &str = "none-of-these";
@@ -65,13 +68,32 @@ pub(crate) struct Acp {
     model: Option<String>,
     /// Settings to make before the prompt.
     settings: VecDeque<PendingSetting>,
-    /// Ids of the tool calls that were reported.
-    tools: HashSet<String>,
+    /// The tool calls by id.
+    tools: HashMap<String, KnownTool>,
     /// Permission requests without an answer. The caller has been asked about the first.
     permissions: VecDeque<PendingPermission>,
     /// The text since the last tool call.
     last_text: String,
-    statistics: Map<String, Value>,
+    /// True once a part of the answer has been emitted.
+    has_text: bool,
+    /// True if the next text begins a paragraph.
+    is_gap_due: bool,
+    /// Reasoning that was not reported yet.
+    thought: String,
+    /// The request that the caller denied last.
+    denied: Option<String>,
+    /// Cost of the session before the prompt, if it is known.
+    earlier_cost: Option<f64>,
+    /// The agent's own figures.
+    figures: Map<String, Value>,
+}
+
+/// A tool call, and the part of it that was reported.
+#[derive(Debug, Default)]
+struct KnownTool {
+    call: ToolCall,
+    is_started: bool,
+    is_ended: bool,
 }
 
 /// Requests in their order: each follows the answer to the one before.
@@ -112,7 +134,8 @@ enum SettingMethod {
 #[derive(Debug)]
 struct PendingPermission {
     id: Box<RawValue>,
-    tool: ToolCall,
+    /// Id of the tool call.
+    tool: String,
     approval: Approval,
 }
 
@@ -129,10 +152,15 @@ impl Acp {
             session: String::new(),
             model: None,
             settings: VecDeque::new(),
-            tools: HashSet::new(),
+            tools: HashMap::new(),
             permissions: VecDeque::new(),
             last_text: String::new(),
-            statistics: Map::new(),
+            has_text: false,
+            is_gap_due: false,
+            thought: String::new(),
+            denied: None,
+            earlier_cost: None,
+            figures: Map::new(),
         }
     }
 
@@ -200,8 +228,18 @@ impl Acp {
                 self.session = format!("{}{session}", self.quirks.prefix);
                 self.request(AcpStep::Reopen, out);
             }
-            (None, _) | (_, None) => self.request(AcpStep::Open, out),
+            (None, Some(_)) => self.lose_session("the agent cannot reopen sessions", out),
+            (_, None) => self.request(AcpStep::Open, out),
         }
+    }
+
+    /// Reports that the earlier session cannot be used.
+    fn lose_session(&mut self, why: &str, out: &mut DialectOutput) {
+        let CodingRequest { agent, task, .. } = &self.work;
+        tracing::warn!(%task, %agent, why, "the agent's session cannot be resumed");
+        self.step = AcpStep::Over;
+        out.event(AgentEvent::SessionLost);
+        out.close();
     }
 
     /// Handles the result of the pending request.
@@ -232,6 +270,7 @@ impl Acp {
                 let opened = read::<Option<SessionOpened>>(result)?.unwrap_or_default();
                 if self.step == AcpStep::Open {
                     self.session = opened.session_id.clone().ok_or_else(unreadable)?;
+                    self.earlier_cost = Some(0.0);
                 }
                 self.plan_settings(opened)?;
                 self.prepare(out);
@@ -243,7 +282,7 @@ impl Acp {
                 }
                 self.prepare(out);
             }
-            AcpStep::Prompt => self.finish(read(result)?, out)?,
+            AcpStep::Prompt => self.finish(read(result)?, out),
             AcpStep::Over => {}
         }
         Ok(())
@@ -266,11 +305,7 @@ impl Acp {
         }
         match (self.step, self.settings.front()) {
             (AcpStep::Reopen, _) => {
-                let why = fault.text();
-                let CodingRequest { agent, task, .. } = &self.work;
-                tracing::warn!(%task, %agent, why, "the agent's session cannot be resumed; starting a new one");
-                self.work.session = None;
-                self.request(AcpStep::Open, out);
+                self.lose_session(&fault.text(), out);
                 Ok(())
             }
             (AcpStep::Initialize, _) => {
@@ -281,7 +316,11 @@ impl Acp {
             (AcpStep::Configure, Some(PendingSetting { name, value, .. })) => {
                 Err(failure(format!("refused the {name} `{value}`")))
             }
-            (AcpStep::Configure, None) | (AcpStep::Prompt, _) => Err(failure("failed".to_owned())),
+            (AcpStep::Configure, None) => Err(failure("failed".to_owned())),
+            (AcpStep::Prompt, _) => {
+                self.end(|usage| AgentEvent::Error { message: fault.text(), usage }, out);
+                Ok(())
+            }
             (AcpStep::Over, _) => Ok(()),
         }
     }
@@ -326,63 +365,135 @@ impl Acp {
     }
 
     /// Handles the end of the prompt.
-    fn finish(&mut self, end: PromptResult, out: &mut DialectOutput) -> Result<(), Failure> {
-        self.step = AcpStep::Over;
-        let kind = match end.stop_reason.as_str() {
+    fn finish(&mut self, mut end: PromptResult, out: &mut DialectOutput) {
+        if let Some(figures) = end.figures() {
+            self.figures.insert("usage".to_owned(), Value::Object(figures));
+        }
+        let denied = self.denied.take().map(|what| format!("The request was denied: {what}"));
+        let why = match end.stop_reason.as_str() {
             "end_turn" => None,
+            // Some agents stop when the caller denies a request, which is no failure.
+            "cancelled" if denied.is_some() => None,
             "max_tokens" => Some("stopped at its limit of tokens"),
             "max_turn_requests" => Some("stopped at its limit of model requests"),
             "refusal" => Some("refused to continue"),
             "cancelled" => Some("stopped because it was cancelled"),
             _ => Some("stopped for an unknown reason"),
         };
-        if let Some(kind) = kind {
-            return Err(Failure { message: Some(end.stop_reason), ..Failure::new(kind) });
-        }
-        let counted = end.meta.and_then(|meta| meta.quota).and_then(|quota| quota.token_count);
-        if let Some(usage) = end.usage.or(counted) {
-            self.statistics.insert("usage".to_owned(), Value::Object(usage));
-        }
-        let summary = std::mem::take(&mut self.last_text);
-        let summary = Some(summary).filter(|summary| !summary.is_empty());
-        let usage = Usage { raw: std::mem::take(&mut self.statistics), ..Usage::default() };
-        out.event(AgentEvent::Done(CodingResult { summary, usage, ..CodingResult::default() }));
+        let text = Some(std::mem::take(&mut self.last_text)).filter(|text| !text.is_empty());
+        self.end(
+            |usage| match why {
+                Some(why) => {
+                    let message = format!("the agent {why} ({})", end.stop_reason);
+                    AgentEvent::Error { message, usage }
+                }
+                None => {
+                    let summary = text.or(denied);
+                    AgentEvent::Done(CodingResult { summary, usage, ..CodingResult::default() })
+                }
+            },
+            out,
+        );
+    }
+
+    /// Ends the work, with the usage so far.
+    fn end(&mut self, event: impl FnOnce(Usage) -> AgentEvent, out: &mut DialectOutput) {
+        self.step = AcpStep::Over;
+        self.report_thought(out);
+        let figures = self.figures.get("usage").and_then(Value::as_object);
+        let tokens = figures.map(wire::tokens).unwrap_or_default();
+        let cost = self.figures.get("cost").and_then(dollars);
+        let cost_usd = cost.zip(self.earlier_cost).map(|(now, earlier)| now - earlier);
+        let usage = Usage { cost_usd, raw: std::mem::take(&mut self.figures), ..tokens };
+        out.event(event(usage));
         out.close();
-        Ok(())
     }
 
     /// Handles an update of the session. Updates before the prompt are the replay of a loaded session.
     fn handle_update(&mut self, update: SessionUpdate, out: &mut DialectOutput) {
         if self.step != AcpStep::Prompt {
+            // The cost is that of the session so far.
+            if let SessionUpdate::Usage { cost: Some(cost) } = update {
+                self.earlier_cost = dollars(&cost);
+            }
             return;
         }
         match update {
             SessionUpdate::AgentMessageChunk { content: AcpContent::Text { text } } => {
                 if !text.is_empty() {
-                    self.last_text += &text;
-                    out.event(AgentEvent::Text(text));
+                    self.emit_text(text, out);
                 }
             }
-            SessionUpdate::ToolCall(tool) => {
-                self.report_tool(&tool, out);
-                if let Some(end) = tool.end() {
-                    out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
+            SessionUpdate::AgentThoughtChunk { content: AcpContent::Text { text } } => {
+                self.thought += &text;
+            }
+            SessionUpdate::ToolCall(update) => {
+                let id = update.tool_call_id.clone();
+                let tool = self.tools.entry(id.clone()).or_default();
+                tool.call.merge(*update);
+                if tool.call.is_known() {
+                    self.report_tool(&id, out);
                 }
+                self.report_tool_end(&id, out);
+            }
+            SessionUpdate::Plan { entries } => {
+                self.report_thought(out);
+                let step =
+                    |entry: PlanEntry| PlanStep { text: entry.content, status: entry.status };
+                let steps = entries.into_iter().map(step).collect();
+                out.event(AgentEvent::Activity(Activity::Plan(steps)));
             }
             SessionUpdate::Usage { cost: Some(cost) } => {
-                self.statistics.insert("cost".to_owned(), cost);
+                self.figures.insert("cost".to_owned(), cost);
             }
             SessionUpdate::AgentMessageChunk { content: AcpContent::Other }
+            | SessionUpdate::AgentThoughtChunk { content: AcpContent::Other }
             | SessionUpdate::Usage { cost: None }
             | SessionUpdate::Other => {}
         }
     }
 
-    /// Reports a tool call once.
-    fn report_tool(&mut self, tool: &ToolCall, out: &mut DialectOutput) {
-        if self.tools.insert(tool.tool_call_id.clone()) {
-            self.last_text.clear();
-            out.event(AgentEvent::Activity(Activity::ToolStarted(tool.start())));
+    /// Emits text. Text after a tool call begins a paragraph.
+    fn emit_text(&mut self, text: String, out: &mut DialectOutput) {
+        self.report_thought(out);
+        self.last_text += &text;
+        let gap = if std::mem::take(&mut self.is_gap_due) { PARAGRAPH } else { "" };
+        self.has_text = true;
+        out.event(AgentEvent::Text(format!("{gap}{text}")));
+    }
+
+    /// Ends the paragraph, because a tool call follows.
+    fn end_paragraph(&mut self) {
+        self.last_text.clear();
+        self.is_gap_due = self.has_text;
+    }
+
+    /// Reports the reasoning so far, which comes in small pieces.
+    fn report_thought(&mut self, out: &mut DialectOutput) {
+        let thought = std::mem::take(&mut self.thought);
+        if !thought.trim().is_empty() {
+            out.event(AgentEvent::Activity(Activity::Thinking(thought)));
+        }
+    }
+
+    /// Reports the start of a tool call once.
+    fn report_tool(&mut self, id: &str, out: &mut DialectOutput) {
+        self.report_thought(out);
+        let Some(tool) = self.tools.get_mut(id) else { return };
+        if !std::mem::replace(&mut tool.is_started, true) {
+            out.event(AgentEvent::Activity(Activity::ToolStarted(tool.call.start())));
+            self.end_paragraph();
+        }
+    }
+
+    /// Reports the end of a tool call once, if it has ended.
+    fn report_tool_end(&mut self, id: &str, out: &mut DialectOutput) {
+        let Some(tool) = self.tools.get_mut(id) else { return };
+        let Some(end) = tool.call.end() else { return };
+        if !std::mem::replace(&mut tool.is_ended, true) {
+            // Its content is not needed any more, and may be whole files.
+            tool.call = ToolCall::default();
+            out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
         }
     }
 
@@ -410,13 +521,18 @@ impl Acp {
         if choices.iter().all(|choice| choice.grants) {
             choices.push(ApprovalChoice::new(NO_OPTION, "Reject", false));
         }
+        self.report_thought(out);
+        let known = self.tools.entry(tool.tool_call_id.clone()).or_default();
+        known.call.merge(tool);
         let approval = Approval {
             id: id.get().to_owned(),
-            prompt: tool.described(),
+            prompt: known.call.described(),
             choices,
+            tool: Some(known.call.subject()),
             detail,
             ..Approval::default()
         };
+        let tool = known.call.tool_call_id.clone();
         self.permissions.push_back(PendingPermission { id: id.to_owned(), tool, approval });
         if self.permissions.len() == 1 {
             self.ask_next(out);
@@ -444,6 +560,9 @@ impl Acp {
         out.line(AcpReply::Result { outcome }.line(&pending.id));
         if choice.grants {
             self.report_tool(&pending.tool, out);
+        } else {
+            self.denied = Some(pending.approval.prompt);
+            self.end_paragraph();
         }
     }
 }
@@ -508,6 +627,12 @@ impl CliDialect for Acp {
     fn has_cancelled(&self) -> bool {
         self.step == AcpStep::Over
     }
+}
+
+/// The amount of a cost in dollars.
+fn dollars(cost: &Value) -> Option<f64> {
+    let is_dollars = cost.get("currency").is_none_or(|currency| currency == "USD");
+    cost.get("amount").filter(|_| is_dollars)?.as_f64()
 }
 
 fn refuse(id: &RawValue, code: i64, message: &str, out: &mut DialectOutput) {

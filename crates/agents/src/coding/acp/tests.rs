@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     super::{
-        activity::{ToolEnd, ToolKind, ToolLocation, ToolStart},
+        activity::{StepStatus, ToolEnd, ToolKind, ToolLocation, ToolStart},
         gemini, opencode,
     },
     *,
@@ -71,16 +71,25 @@ fn answer(acp: &mut Acp, approval: &Approval, choice: usize) -> (Vec<Value>, Vec
 
 /// The start of a command.
 fn started(id: &str, title: &str, input: Option<Value>) -> AgentEvent {
-    let locations = input.is_some().then(|| ToolLocation { path: "/w".to_owned(), line: None });
     AgentEvent::Activity(Activity::ToolStarted(ToolStart {
         id: id.to_owned(),
-        name: title.to_owned(),
+        name: "execute".to_owned(),
         kind: ToolKind::Execute,
         title: Some(title.to_owned()),
+        locations: input.iter().map(|_| location("/w", None)).collect(),
         input,
-        locations: locations.into_iter().collect(),
         ..ToolStart::default()
     }))
+}
+
+fn location(path: &str, line: Option<u64>) -> ToolLocation {
+    ToolLocation { path: path.to_owned(), line }
+}
+
+/// A piece of the answer, or of the reasoning.
+fn chunk(kind: &str, text: &str) -> String {
+    let content = json!({ "type": "text", "text": text });
+    update(&json!({ "sessionUpdate": kind, "content": content }).to_string())
 }
 
 fn ended(id: &str, output: &str) -> AgentEvent {
@@ -179,12 +188,14 @@ fn a_turn_of_gemini_cli_with_an_approval_becomes_events() {
             r#"{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","_meta":{"quota":{"token_count":{"input_tokens":20,"output_tokens":10},"model_usage":[]}}}}"#,
         ],
     );
-    let [used, text, done] = events.as_slice() else { panic!("{events:?}") };
+    let [used, thought, text, done] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(thought, &AgentEvent::Activity(Activity::Thinking("hm".to_owned())));
     assert_eq!(used, &ended("run_1", "done"));
     assert_eq!(text, &AgentEvent::Text("All done.".to_owned()));
     let AgentEvent::Done(result) = done else { panic!("{done:?}") };
     assert_eq!(result.summary.as_deref(), Some("All done."));
-    let usage = json!({ "raw": { "usage": { "input_tokens": 20, "output_tokens": 10 } } });
+    let raw = json!({ "usage": { "input_tokens": 20, "output_tokens": 10 } });
+    let usage = json!({ "inputTokens": 20, "outputTokens": 10, "totalTokens": 30, "raw": raw });
     assert_eq!(serde_json::to_value(&result.usage).unwrap(), usage);
 }
 
@@ -274,12 +285,24 @@ fn a_turn_of_opencode_in_a_resumed_session_becomes_events() {
     let Value::Object(raw) = stats else { panic!("it is an object") };
     let expected = [
         AgentEvent::Text("I look.".to_owned()),
-        started("call_1", "bash", Some(json!({ "cwd": "/w" }))),
+        started(
+            "call_1",
+            "touch made-it && echo out",
+            Some(json!({ "command": "touch made-it && echo out" })),
+        ),
         ended("call_1", "out\n"),
-        AgentEvent::Text("All done.".to_owned()),
+        AgentEvent::Text("\n\nAll done.".to_owned()),
         AgentEvent::Done(CodingResult {
             summary: Some("All done.".to_owned()),
-            usage: Usage { raw, ..Usage::default() },
+            usage: Usage {
+                input_tokens: Some(10),
+                output_tokens: Some(5),
+                total_tokens: Some(15),
+                // The cost is that of the session, and that of the earlier messages is not known.
+                cost_usd: None,
+                raw,
+                ..Usage::default()
+            },
             ..CodingResult::default()
         }),
     ];
@@ -287,16 +310,184 @@ fn a_turn_of_opencode_in_a_resumed_session_becomes_events() {
 }
 
 #[test]
-fn a_missing_session_is_replaced_by_a_new_one() {
-    let mut acp = opencode::dialect(CodingRequest { session: Some("gone".to_owned()), ..ask() });
-    acp.open(&mut DialectOutput::default());
-    play(&mut acp, &[OPENCODE]);
+fn a_session_that_cannot_be_reopened_is_lost() {
     let refused = r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32603,"message":"Internal error: OpenCode service failure","data":{"service":"session"}}}"#;
-    let (sent, _) = play(&mut acp, &[refused]);
-    assert_eq!(sent[0]["method"], "session/new");
-    let opened = OPENCODE_SESSION.replace(r#""id":2"#, r#""id":3"#);
-    let (sent, _) = play(&mut acp, &[&opened]);
-    assert_eq!(sent[0]["params"]["sessionId"], "ses_e1d1");
+    // Or the agent cannot reopen any.
+    let forgetful = OPENCODE.replace(r#""loadSession":true"#, r#""loadSession":false"#);
+    let forgetful = forgetful.replace(r#","resume":{}"#, "");
+    for lines in [&[OPENCODE, refused][..], &[&forgetful]] {
+        let session = Some("gone".to_owned());
+        let mut acp = opencode::dialect(CodingRequest { session, ..ask() });
+        acp.open(&mut DialectOutput::default());
+        let (sent, events) = play(&mut acp, lines);
+        assert_eq!(events, [AgentEvent::SessionLost]);
+        assert!(sent.iter().all(|line| line["method"] != "session/new"), "{sent:?}");
+    }
+}
+
+#[test]
+fn plans_and_thoughts_are_activities() {
+    let plan = update(
+        r#"{"sessionUpdate":"plan","entries":[{"content":"read","priority":"high","status":"completed"},{"content":"write","priority":"low","status":"in_progress"}]}"#,
+    );
+    let (think, speak) = ("agent_thought_chunk", "agent_message_chunk");
+    let (_, events) = play(
+        &mut at_work(ask()),
+        &[
+            &chunk(think, "I sho"),
+            &chunk(think, "uld plan."),
+            &plan,
+            &chunk(think, "Now."),
+            &chunk(speak, "Hello"),
+        ],
+    );
+    let step = |text: &str, status| PlanStep { text: text.to_owned(), status };
+    let steps = vec![step("read", StepStatus::Completed), step("write", StepStatus::InProgress)];
+    let expected = [
+        AgentEvent::Activity(Activity::Thinking("I should plan.".to_owned())),
+        AgentEvent::Activity(Activity::Plan(steps)),
+        AgentEvent::Activity(Activity::Thinking("Now.".to_owned())),
+        AgentEvent::Text("Hello".to_owned()),
+    ];
+    assert_eq!(events, expected);
+}
+
+#[test]
+fn a_tool_call_has_its_name_its_parent_its_input_and_its_diff() {
+    let announced = update(
+        r#"{"sessionUpdate":"tool_call","toolCallId":"t1","title":"Edit","kind":"edit","status":"pending","rawInput":{},"_meta":{"claudeCode":{"toolName":"MultiEdit","parentToolUseId":"t0"}}}"#,
+    );
+    let known = update(
+        r#"{"sessionUpdate":"tool_call_update","toolCallId":"t1","title":"Edit a.txt","rawInput":{"file_path":"/w/a.txt"},"locations":[{"path":"/w/a.txt","line":3}]}"#,
+    );
+    let done = update(
+        r#"{"sessionUpdate":"tool_call_update","toolCallId":"t1","status":"completed","content":[{"type":"diff","path":"/w/a.txt","oldText":"one\n","newText":"two\n"},{"type":"diff","path":"/w/b.txt","newText":"new\n"}]}"#,
+    );
+    let failed = update(
+        r#"{"sessionUpdate":"tool_call","toolCallId":"t2","title":"paint","kind":"other","status":"failed","rawOutput":"no brush"}"#,
+    );
+    let mut acp = at_work(ask());
+    assert_eq!(play(&mut acp, &[&announced]).1, [], "its input is not known yet");
+    let (_, events) = play(&mut acp, &[&known, &done, &done, &failed]);
+    let edits = ToolStart {
+        id: "t1".to_owned(),
+        parent: Some("t0".to_owned()),
+        name: "MultiEdit".to_owned(),
+        kind: ToolKind::Edit,
+        title: Some("Edit a.txt".to_owned()),
+        input: Some(json!({ "file_path": "/w/a.txt" })),
+        locations: vec![location("/w/a.txt", Some(3))],
+    };
+    let diff = "--- /w/a.txt\n+++ /w/a.txt\n@@ -1,1 +1,1 @@\n-one\n+two\n\
+                --- /dev/null\n+++ /w/b.txt\n@@ -0,0 +1,1 @@\n+new\n";
+    let edited = ToolEnd {
+        id: "t1".to_owned(),
+        is_error: false,
+        output: "/w/a.txt\n/w/b.txt".to_owned(),
+        diff: Some(diff.to_owned()),
+    };
+    let paints = ToolStart {
+        id: "t2".to_owned(),
+        name: "paint".to_owned(),
+        title: Some("paint".to_owned()),
+        ..ToolStart::default()
+    };
+    let unpainted =
+        ToolEnd { id: "t2".to_owned(), is_error: true, output: "no brush".to_owned(), diff: None };
+    let expected = [
+        Activity::ToolStarted(edits),
+        Activity::ToolEnded(edited),
+        Activity::ToolStarted(paints),
+        Activity::ToolEnded(unpainted),
+    ];
+    assert_eq!(events, expected.map(AgentEvent::Activity));
+}
+
+#[test]
+fn rules_see_the_command_or_the_files() {
+    let subject = |call: &str| {
+        let wants = GEMINI_WANTS.replace(
+            r#""title":"touch made-it && echo out""#,
+            &format!(r#""title":"Do it",{call}"#),
+        );
+        let (_, events) = play(&mut at_work(ask()), &[&wants]);
+        let [AgentEvent::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
+        approval.tool.as_ref().unwrap().subject.clone()
+    };
+    assert_eq!(subject(r#""x":0"#), "Do it");
+    assert_eq!(subject(r#""rawInput":{"command":"make"}"#), "make");
+    let mut acp = at_work(ask());
+    let edit = r#"{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s","options":[],"toolCall":{"toolCallId":"x","kind":"edit","title":"Edit","locations":[{"path":"/w/b"}],"content":[{"type":"diff","path":"/w/a","newText":""},{"type":"diff","path":"/w/b","newText":""}]}}}"#;
+    let (_, events) = play(&mut acp, &[edit]);
+    let [AgentEvent::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(approval.tool.as_ref().unwrap().subject, "/w/a\n/w/b");
+}
+
+#[test]
+fn a_denial_that_ends_the_work_is_not_a_failure() {
+    for (reason, texts, summary) in [
+        ("cancelled", &[][..], "The request was denied: execute: touch made-it && echo out"),
+        ("end_turn", &[], "The request was denied: execute: touch made-it && echo out"),
+        ("end_turn", &["I stop."], "I stop."),
+    ] {
+        let mut acp = at_work(ask());
+        let before = chunk("agent_message_chunk", "Let me.");
+        let (_, events) = play(&mut acp, &[&before, GEMINI_WANTS]);
+        let Some(AgentEvent::Approval(approval)) = events.last() else { panic!("{events:?}") };
+        answer(&mut acp, approval, 2);
+        for text in texts {
+            let (_, events) = play(&mut acp, &[&chunk("agent_message_chunk", text)]);
+            assert_eq!(events, [AgentEvent::Text(format!("\n\n{text}"))]);
+        }
+        let end = format!(r#"{{"id":4,"result":{{"stopReason":"{reason}"}}}}"#);
+        let (_, events) = play(&mut acp, &[&end]);
+        let [AgentEvent::Done(result)] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!(result.summary.as_deref(), Some(summary));
+    }
+}
+
+#[test]
+fn the_cost_of_a_run_is_that_of_the_session_without_the_earlier_runs() {
+    let cost = |amount: f64| {
+        let cost = json!({ "amount": amount, "currency": "USD" });
+        update(
+            &json!({ "sessionUpdate": "usage_update", "used": 1, "size": 9, "cost": cost })
+                .to_string(),
+        )
+    };
+    let end = |id: u64| format!(r#"{{"id":{id},"result":{{"stopReason":"end_turn"}}}}"#);
+    let total = |events: Vec<AgentEvent>| match events.as_slice() {
+        [.., AgentEvent::Done(result)] => result.usage.cost_usd,
+        events => panic!("{events:?}"),
+    };
+    let (_, events) = play(&mut at_work(ask()), &[&cost(0.25), &cost(0.5), &end(4)]);
+    assert_eq!(total(events), Some(0.5), "of a new session");
+
+    let session = Some("ses_e1d1".to_owned());
+    let mut acp = opencode::dialect(CodingRequest { session, ..ask() });
+    acp.open(&mut DialectOutput::default());
+    let (_, events) =
+        play(&mut acp, &[OPENCODE, &cost(0.5), OPENCODE_SESSION, &cost(0.75), &end(3)]);
+    assert_eq!(total(events), Some(0.25), "of a resumed session");
+}
+
+#[test]
+fn tokens_of_the_cache_and_of_reasoning_are_part_of_the_input_and_the_output() {
+    let tokens = |figures: Value| {
+        let usage = wire::tokens(figures.as_object().unwrap());
+        (usage.input_tokens, usage.output_tokens, usage.total_tokens)
+    };
+    let counted = (Some(15), Some(7), Some(22));
+    let apart = json!({
+        "inputTokens": 10, "cachedReadTokens": 3, "cachedWriteTokens": 2, "outputTokens": 5,
+        "thoughtTokens": 2, "totalTokens": 22,
+    });
+    assert_eq!(tokens(apart), counted);
+    let within = json!({
+        "inputTokens": 15, "cachedReadTokens": 5, "outputTokens": 7, "thoughtTokens": 2,
+        "totalTokens": 22,
+    });
+    assert_eq!(tokens(within), counted);
 }
 
 #[test]
@@ -405,11 +596,20 @@ fn each_failed_step_has_its_own_failure() {
     let without = r#"{"id":2,"result":{"sessionId":"s"}}"#;
     let without = failure(&mut plain, &[OPENCODE, without]);
     assert_eq!(without.kind, "has no choice of model; `m` is configured");
+    let error = |line: &str| {
+        let (_, events) = play(&mut at_work(ask()), &[line]);
+        let [AgentEvent::Error { message, usage }] = events.as_slice() else {
+            panic!("{events:?}")
+        };
+        (message.clone(), usage.clone())
+    };
     for reason in ["max_tokens", "max_turn_requests", "refusal", "cancelled", "new"] {
-        let line = format!(r#"{{"id":4,"result":{{"stopReason":"{reason}"}}}}"#);
-        let stopped = failure(&mut at_work(ask()), &[&line]);
-        assert_eq!(stopped.message.as_deref(), Some(reason));
+        let usage = r#""usage":{"inputTokens":4,"outputTokens":2}"#;
+        let line = format!(r#"{{"id":4,"result":{{"stopReason":"{reason}",{usage}}}}}"#);
+        let (message, usage) = error(&line);
+        assert!(message.ends_with(&format!("({reason})")), "{message}");
+        assert_eq!(usage.total_tokens, Some(6), "the usage until then");
     }
     let failed = r#"{"id":4,"error":{"code":-32603,"message":"out of quota"}}"#;
-    assert_eq!(failure(&mut at_work(ask()), &[failed]).message.as_deref(), Some("out of quota"));
+    assert_eq!(error(failed).0, "out of quota");
 }

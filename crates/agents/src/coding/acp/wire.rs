@@ -5,7 +5,12 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
-use crate::coding::activity::{ToolEnd, ToolKind, ToolLocation, ToolStart};
+use crate::coding::{
+    activity::{StepStatus, ToolEnd, ToolKind, ToolLocation, ToolStart},
+    diff::unified,
+    rules::ToolSubject,
+    usage::{Usage, sum},
+};
 
 /// Error code of an agent that requires a login.
 pub(super) const AUTH_REQUIRED: i64 = -32_000;
@@ -181,16 +186,29 @@ pub(super) enum SessionUpdate {
     AgentMessageChunk {
         content: AcpContent,
     },
+    AgentThoughtChunk {
+        content: AcpContent,
+    },
     #[serde(alias = "tool_call_update")]
-    ToolCall(ToolCall),
+    ToolCall(Box<ToolCall>),
+    Plan {
+        entries: Vec<PlanEntry>,
+    },
     #[serde(rename = "usage_update")]
     Usage {
         #[serde(default)]
         cost: Option<Value>,
     },
-    /// Plans, thoughts, commands: not part of the answer.
+    /// Commands, modes and the like: neither part of the answer nor of the work.
     #[serde(other)]
     Other,
+}
+
+/// A step of a plan.
+#[derive(Debug, Deserialize)]
+pub(super) struct PlanEntry {
+    pub(super) content: String,
+    pub(super) status: StepStatus,
 }
 
 #[derive(Debug, Deserialize)]
@@ -203,45 +221,44 @@ pub(super) enum AcpContent {
     Other,
 }
 
-/// A tool call, with the fields of this update.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// A tool call: the fields of an update or, merged, of all updates so far.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct ToolCall {
     pub(super) tool_call_id: String,
-    #[serde(default)]
     title: Option<String>,
-    #[serde(default)]
     kind: Option<String>,
-    #[serde(default)]
     status: Option<ToolStatus>,
-    #[serde(default)]
     content: Option<Vec<ToolContent>>,
-    #[serde(default)]
     raw_input: Option<Value>,
-    #[serde(default)]
     raw_output: Option<Value>,
-    #[serde(default)]
     locations: Option<Vec<ToolLocation>>,
+    #[serde(rename = "_meta")]
+    meta: Option<Value>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToolStatus {
+    Pending,
     Completed,
     Failed,
-    /// The call has not ended.
+    /// It is in progress.
     #[serde(other)]
     Other,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 enum ToolContent {
     Content {
         content: AcpContent,
     },
     Diff {
         path: String,
+        old_text: Option<String>,
+        #[serde(default)]
+        new_text: String,
     },
     #[serde(other)]
     Other,
@@ -284,22 +301,22 @@ pub(super) enum PermissionKind {
 pub(super) struct PromptResult {
     pub(super) stop_reason: String,
     #[serde(default)]
-    pub(super) usage: Option<Map<String, Value>>,
+    usage: Option<Map<String, Value>>,
     #[serde(rename = "_meta", default)]
-    pub(super) meta: Option<PromptMeta>,
+    meta: Option<PromptMeta>,
 }
 
 /// Token counts of Gemini CLI.
 #[derive(Debug, Deserialize)]
-pub(super) struct PromptMeta {
+struct PromptMeta {
     #[serde(default)]
-    pub(super) quota: Option<AcpUsage>,
+    quota: Option<AcpQuota>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct AcpUsage {
+struct AcpQuota {
     #[serde(default)]
-    pub(super) token_count: Option<Map<String, Value>>,
+    token_count: Option<Map<String, Value>>,
 }
 
 impl AcpRequest<'_> {
@@ -344,34 +361,95 @@ impl AcpError {
 }
 
 impl ToolCall {
-    /// The name that callers see.
-    pub(super) fn name(&self) -> String {
+    /// Takes the fields of an update, each of which replaces the one before.
+    pub(super) fn merge(&mut self, update: Self) {
+        let Self {
+            tool_call_id,
+            title,
+            kind,
+            status,
+            content,
+            raw_input,
+            raw_output,
+            locations,
+            meta,
+        } = update;
+        self.tool_call_id = tool_call_id;
+        self.title = title.or(self.title.take());
+        self.kind = kind.or(self.kind.take());
+        self.status = status.or(self.status);
+        self.content = content.or(self.content.take());
+        self.raw_input = raw_input.or(self.raw_input.take());
+        self.raw_output = raw_output.or(self.raw_output.take());
+        self.locations = locations.or(self.locations.take());
+        self.meta = meta.or(self.meta.take());
+    }
+
+    /// True if its input is known. Some agents announce a call while the model still writes the input.
+    pub(super) fn is_known(&self) -> bool {
+        let input = self.raw_input.as_ref().and_then(Value::as_object);
+        let has_input = input.is_some_and(|input| input.keys().any(|name| name != "cwd"));
+        has_input || self.status != Some(ToolStatus::Pending)
+    }
+
+    /// The tool's name if the agent tells it, otherwise the kind. The title is different in each call.
+    fn name(&self) -> String {
         let title = self.title.as_deref().filter(|title| !title.is_empty());
-        title.or(self.kind.as_deref()).unwrap_or("tool").to_owned()
+        let kind = self.kind.as_deref().filter(|kind| *kind != "other");
+        self.claude("toolName").or(kind).or(title).unwrap_or("tool").to_owned()
+    }
+
+    /// A member of the metadata of the agents for Claude Code.
+    fn claude(&self, member: &str) -> Option<&str> {
+        self.meta.as_ref()?.get("claudeCode")?.get(member)?.as_str()
+    }
+
+    fn tool_kind(&self) -> ToolKind {
+        let kind = self.kind.as_deref().map(Value::from);
+        kind.and_then(|kind| ToolKind::deserialize(&kind).ok()).unwrap_or_default()
     }
 
     /// The kind and subject of the call.
     pub(super) fn described(&self) -> String {
         match (self.kind.as_deref(), self.title.as_deref()) {
             (Some(kind), Some(title)) => format!("{kind}: {title}"),
-            (Some(_), None) | (None, _) => self.name(),
+            (None, Some(title)) => title.to_owned(),
+            (Some(_) | None, None) => self.name(),
         }
+    }
+
+    /// The call, as rules see it.
+    pub(super) fn subject(&self) -> ToolSubject {
+        let kind = self.tool_kind();
+        let command = self.raw_input.as_ref().and_then(|input| input.get("command")?.as_str());
+        let paths = self.locations.iter().flatten().map(|location| location.path.as_str());
+        let changed = self.content.iter().flatten().filter_map(|content| match content {
+            ToolContent::Diff { path, .. } => Some(path.as_str()),
+            ToolContent::Content { .. } | ToolContent::Other => None,
+        });
+        let mut files: Vec<_> = paths.chain(changed).collect();
+        files.sort_unstable();
+        files.dedup();
+        let title = self.title.as_deref().unwrap_or_default();
+        let subject = match (kind, command) {
+            (ToolKind::Execute, Some(command)) => command.to_owned(),
+            (ToolKind::Execute, None) => title.to_owned(),
+            (_, _) if files.is_empty() => title.to_owned(),
+            (_, _) => files.join("\n"),
+        };
+        ToolSubject { name: self.name(), kind, subject }
     }
 
     /// The start of the call.
     pub(super) fn start(&self) -> ToolStart {
         ToolStart {
             id: self.tool_call_id.clone(),
+            parent: self.claude("parentToolUseId").map(str::to_owned),
             name: self.name(),
-            kind: self
-                .kind
-                .as_ref()
-                .and_then(|kind| ToolKind::deserialize(&Value::from(kind.as_str())).ok())
-                .unwrap_or_default(),
+            kind: self.tool_kind(),
             title: self.title.clone(),
             input: self.raw_input.clone(),
             locations: self.locations.clone().unwrap_or_default(),
-            ..ToolStart::default()
         }
     }
 
@@ -380,18 +458,61 @@ impl ToolCall {
         let (word, is_error) = match self.status? {
             ToolStatus::Completed => ("done", false),
             ToolStatus::Failed => ("failed", true),
-            ToolStatus::Other => return None,
+            ToolStatus::Pending | ToolStatus::Other => return None,
         };
-        let pieces = self.content.iter().flatten().filter_map(|piece| match piece {
-            ToolContent::Content { content: AcpContent::Text { text } } => Some(text.as_str()),
-            ToolContent::Diff { path } => Some(path.as_str()),
-            ToolContent::Content { content: AcpContent::Other } | ToolContent::Other => None,
-        });
-        let text = pieces.collect::<Vec<_>>().join("\n");
-        let raw = self.raw_output.as_ref().and_then(Value::as_str);
+        let (mut texts, mut diffs) = (Vec::new(), String::new());
+        for piece in self.content.iter().flatten() {
+            match piece {
+                ToolContent::Content { content: AcpContent::Text { text } } => texts.push(&**text),
+                ToolContent::Diff { path, old_text, new_text } => {
+                    texts.push(path);
+                    diffs += &unified(path, old_text.as_deref(), Some(new_text));
+                }
+                ToolContent::Content { content: AcpContent::Other } | ToolContent::Other => {}
+            }
+        }
+        let text = texts.join("\n");
+        let raw = self.raw_output.as_ref();
+        let raw = raw.and_then(|raw| raw.as_str().or_else(|| raw.get("output")?.as_str()));
         let output = if text.is_empty() { raw.unwrap_or(word).to_owned() } else { text };
-        Some(ToolEnd { id: self.tool_call_id.clone(), is_error, output, diff: None })
+        let diff = Some(diffs).filter(|diffs| !diffs.is_empty());
+        Some(ToolEnd { id: self.tool_call_id.clone(), is_error, output, diff })
     }
+}
+
+impl PromptResult {
+    /// The agent's own figures, in whatever place it has them.
+    pub(super) fn figures(&mut self) -> Option<Map<String, Value>> {
+        let quota = self.meta.take().and_then(|meta| meta.quota);
+        self.usage.take().or(quota.and_then(|quota| quota.token_count))
+    }
+}
+
+/// The tokens of a prompt in the common shape.
+pub(super) fn tokens(figures: &Map<String, Value>) -> Usage {
+    let figure = |names: [&str; 2]| names.iter().find_map(|name| figures.get(*name)?.as_u64());
+    let mut usage = Usage {
+        input_tokens: figure(["inputTokens", "input_tokens"]),
+        output_tokens: figure(["outputTokens", "output_tokens"]),
+        cache_read_tokens: figure(["cachedReadTokens", "cached_read_tokens"]),
+        cache_write_tokens: figure(["cachedWriteTokens", "cached_write_tokens"]),
+        reasoning_tokens: figure(["thoughtTokens", "thought_tokens"]),
+        total_tokens: figure(["totalTokens", "total_tokens"]),
+        ..Usage::default()
+    };
+    // Agents differ in whether the input contains the cached tokens, and the output those of reasoning. The
+    // total shows it.
+    let counted = sum(usage.input_tokens, usage.output_tokens).unwrap_or(0);
+    let mut missing = usage.total_tokens.unwrap_or(0).saturating_sub(counted);
+    let cached = sum(usage.cache_read_tokens, usage.cache_write_tokens);
+    if cached.is_some_and(|cached| cached <= missing) {
+        missing -= cached.unwrap_or(0);
+        usage.input_tokens = sum(usage.input_tokens, cached);
+    }
+    if usage.reasoning_tokens.is_some_and(|reasoning| reasoning <= missing) {
+        usage.output_tokens = sum(usage.output_tokens, usage.reasoning_tokens);
+    }
+    usage.with_total()
 }
 
 fn encode(line: &impl Serialize) -> String {
