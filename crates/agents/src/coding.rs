@@ -11,6 +11,7 @@ mod codex;
 mod conversation;
 mod cursor;
 mod dialect;
+mod diff;
 mod gemini;
 mod history;
 mod opencode;

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use herald_protocol::lines::{BoundedLine, LineSplitter};
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 /// UTF-8 decoder for pieces that may end in the middle of a character. Invalid bytes become U+FFFD.
@@ -86,18 +85,6 @@ pub(crate) fn camel_case(name: &str) -> String {
         camel.push_str(letters.as_str());
     }
     camel
-}
-
-/// A value whose members have names as the protocol spells them, at every level.
-pub(crate) fn with_camel_case_names(value: Value) -> Value {
-    match value {
-        Value::Object(members) => members
-            .into_iter()
-            .map(|(name, value)| (camel_case(&name), with_camel_case_names(value)))
-            .collect(),
-        Value::Array(items) => items.into_iter().map(with_camel_case_names).collect(),
-        plain @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => plain,
-    }
 }
 
 /// Reads a stream to its end, and returns its last `most` bytes.

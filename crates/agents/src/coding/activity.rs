@@ -474,6 +474,7 @@ mod tests {
         assert_eq!(data(&start(), ToolDetail::Short), expected);
         let expected = json!({"tool": {
             "id": "t1", "phase": "started", "parent": "t0", "name": "Bash", "kind": "execute",
+            "cut": true,
         }});
         assert_eq!(data(&start(), ToolDetail::Name), expected);
     }

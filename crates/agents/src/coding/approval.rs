@@ -185,7 +185,10 @@ impl Approval {
 
     /// The answer to a question in the caller's own words.
     fn own_words(&self, text: &str) -> Option<Decision> {
-        let choice = self.choices.iter().find(|choice| choice.grants)?.clone();
+        let granting = self.choices.iter().find(|choice| choice.grants).cloned();
+        // A question may have no choices of its own.
+        let choice =
+            granting.unwrap_or(ApprovalChoice { grants: true, ..ApprovalChoice::default() });
         Some(Decision { choice, words: Some(text.to_owned()) })
     }
 

@@ -203,7 +203,8 @@ impl CliDialect for Claude {
                 error_status,
                 error,
             }) => {
-                let number = |value: Option<Value>| value.as_ref().and_then(Value::as_u64);
+                // Delays may be fractions.
+                let number = |value: Option<Value>| value.and_then(known::<f64>).map(|n| n as u64);
                 if let Some(attempt) = number(attempt) {
                     out.event(AgentEvent::Activity(Activity::Retry(ModelRetry {
                         attempt,

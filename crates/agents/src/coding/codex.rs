@@ -3,26 +3,33 @@
 //! `codex exec --json` would be simpler, but it has no approvals and does not stream. One dialect serves
 //! agents with and without approvals.
 
+mod form;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
+use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
-use self::wire::{
-    ApprovalDecision, CodexCall, CodexDelta, CodexItem, CodexUsage, CommandApproval, Elicitation,
-    ElicitationAction, ErrorNotice, FileApproval, FromCodex, ItemNotice, ThreadParams, ThreadReply,
-    TurnNotice, TurnReply, UsageNotice,
+use self::{
+    form::{Form, FormSchema, FormState, UserInput},
+    wire::{
+        ApprovalDecision, CodexCall, CodexDelta, CodexItem, CodexUsage, CommandApproval,
+        Elicitation, ElicitationAction, ErrorNotice, FileApproval, FromCodex, GrantedPermissions,
+        ItemNotice, PermissionsApproval, PlanNotice, ThreadParams, ThreadReply, TurnNotice,
+        TurnReply, UsageNotice,
+    },
 };
 use super::{
-    activity::{Activity, ModelRetry},
+    activity::{Activity, PlanStep, ToolEnd, ToolKind, ToolStart},
     dialect::{
         AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult, Decision,
-        DialectOutput,
+        DialectOutput, Image,
     },
-    usage::Usage,
+    rules::ToolSubject,
+    usage::{Usage, sum},
 };
 use crate::failure::Failure;
 
@@ -37,7 +44,10 @@ const ACCEPT: &str = "accept";
 const ACCEPT_FOR_SESSION: &str = "acceptForSession";
 const DECLINE: &str = "decline";
 
-/// One turn of a thread, as Codex calls a session.
+/// The call that starts a subagent.
+const SPAWN: &str = "spawnAgent";
+
+/// Turns of a thread, as Codex calls a session: one, and further ones for messages that came too late for it.
 #[derive(Debug)]
 pub(crate) struct Codex {
     request: CodingRequest,
@@ -48,22 +58,36 @@ pub(crate) struct Codex {
     changes: HashMap<String, Vec<Value>>,
     /// Requests without an answer, by the approval's id.
     pending: HashMap<String, (AnswerFormat, Box<RawValue>)>,
+    /// The tool calls that started subagents, by thread.
+    agents: HashMap<String, String>,
+    /// The threads of running subagents whose start no tool call reported.
+    unnamed_agents: HashMap<String, String>,
+    /// Messages for the running turn. Codex has not answered the first yet.
+    steers: VecDeque<(String, Vec<Image>)>,
+    /// Messages that the turn did not take. The next turn gets them.
+    rejected: Vec<(String, Vec<Image>)>,
+    is_turn_over: bool,
     /// Id of the message whose text is being emitted.
     current_message: Option<String>,
     /// The last complete message.
     summary: Option<String>,
     usage: CodexUsage,
+    duration_ms: Option<u64>,
     /// Retries of the model since its last output.
     retries: u64,
 }
 
 /// Format of the answer to a request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum AnswerFormat {
     /// A decision of Codex, for a command or files.
     Decision,
+    /// The permissions that are granted.
+    Permissions(Map<String, Value>),
     /// An elicitation result of MCP, for a tool of an MCP server.
     Elicitation,
+    /// The answers to several questions.
+    Form(Form),
 }
 
 impl Codex {
@@ -74,9 +98,15 @@ impl Codex {
             turn: String::new(),
             changes: HashMap::new(),
             pending: HashMap::new(),
+            agents: HashMap::new(),
+            unnamed_agents: HashMap::new(),
+            steers: VecDeque::new(),
+            rejected: Vec::new(),
+            is_turn_over: false,
             current_message: None,
             summary: None,
             usage: CodexUsage::default(),
+            duration_ms: None,
             retries: 0,
         }
     }
@@ -117,9 +147,14 @@ impl Codex {
                 self.thread = thread.id;
                 let session = Some(self.thread.clone());
                 out.event(AgentEvent::Init { model: Some(model), session });
-                out.line(CodexCall::turn(&self.thread, &self.request.text, &self.request.images));
+                let CodingRequest { text, images, .. } = &self.request;
+                out.line(CodexCall::input(&self.thread, None, text, images));
             }
             CodexCall::Turn => self.turn = wire::read::<TurnReply>(result)?.turn.id,
+            CodexCall::Steer => {
+                self.steers.pop_front();
+                self.steer_next(out);
+            }
             CodexCall::Interrupt => {}
         }
         Ok(())
@@ -140,33 +175,29 @@ impl Codex {
                 }
             }
             "error" => {
-                let ErrorNotice { thread_id, will_retry } = wire::read(params)?;
+                let ErrorNotice { thread_id, will_retry, error } = wire::read(params)?;
                 if thread_id == self.thread && will_retry {
                     self.retries += 1;
-                    let retry = ModelRetry { attempt: self.retries, ..ModelRetry::default() };
+                    let retry = error.retry(self.retries);
                     out.event(AgentEvent::Activity(Activity::Retry(retry)));
+                }
+            }
+            "turn/plan/updated" => {
+                let PlanNotice { thread_id, plan } = wire::read(params)?;
+                if thread_id == self.thread {
+                    let step =
+                        |step: wire::CodexStep| PlanStep { text: step.step, status: step.status };
+                    let steps = plan.into_iter().map(step).collect();
+                    out.event(AgentEvent::Activity(Activity::Plan(steps)));
                 }
             }
             "item/started" => {
                 let ItemNotice { thread_id, item } = wire::read(params)?;
-                if thread_id == self.thread {
-                    self.retries = 0;
-                    if let Some(start) = item.start() {
-                        out.event(AgentEvent::Activity(Activity::ToolStarted(start)));
-                    }
-                }
-                if let CodexItem::FileChange { id, changes, .. } = item {
-                    self.changes.insert(id, wire::limit_diffs(changes));
-                }
+                self.start_item(&thread_id, item, out);
             }
             "item/completed" => {
                 let ItemNotice { thread_id, item } = wire::read(params)?;
-                if let CodexItem::FileChange { id, .. } = &item {
-                    self.changes.remove(id);
-                }
-                if thread_id == self.thread {
-                    self.complete_item(item, out);
-                }
+                self.complete_item(&thread_id, item, out);
             }
             "thread/tokenUsage/updated" => {
                 let UsageNotice { thread_id, turn_id, token_usage } = wire::read(params)?;
@@ -195,33 +226,139 @@ impl Codex {
         out.event(AgentEvent::Text(text));
     }
 
-    fn complete_item(&mut self, item: CodexItem, out: &mut DialectOutput) {
-        if let CodexItem::AgentMessage { id, text } = item {
-            // A message that came in pieces has been emitted already.
-            if self.current_message.as_ref() != Some(&id) && !text.is_empty() {
-                self.emit_text(id, text.clone(), out);
+    fn start_item(&mut self, thread: &str, item: CodexItem, out: &mut DialectOutput) {
+        if thread == self.thread {
+            self.retries = 0;
+            self.note_agents(&item, out);
+        }
+        let parent = self.agents.get(thread).cloned();
+        if (parent.is_some() || thread == self.thread)
+            && let Some(start) = item.start()
+        {
+            let start = ToolStart { parent, ..start };
+            out.event(AgentEvent::Activity(Activity::ToolStarted(start)));
+        }
+        if let CodexItem::FileChange { id, changes, .. } = item {
+            self.changes.insert(id, wire::limit_diffs(changes));
+        }
+    }
+
+    fn complete_item(&mut self, thread: &str, item: CodexItem, out: &mut DialectOutput) {
+        if let CodexItem::FileChange { id, .. } = &item {
+            self.changes.remove(id);
+        }
+        let is_ours = thread == self.thread;
+        if is_ours {
+            self.note_agents(&item, out);
+        } else if !self.agents.contains_key(thread) {
+            return;
+        }
+        match item {
+            // Texts and thoughts of subagents are not part of the answer.
+            CodexItem::AgentMessage { id, text } if is_ours => {
+                // A message that came in pieces has been emitted already.
+                if self.current_message.as_ref() != Some(&id) && !text.is_empty() {
+                    self.emit_text(id, text.clone(), out);
+                }
+                self.summary = Some(text);
             }
-            self.summary = Some(text);
-        } else if let Some(end) = item.end() {
-            out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
+            CodexItem::Reasoning { summary, content } if is_ours => {
+                let parts = if summary.is_empty() { content } else { summary };
+                let text = parts.join(PARAGRAPH);
+                if !text.is_empty() {
+                    out.event(AgentEvent::Activity(Activity::Thinking(text)));
+                }
+            }
+            item => {
+                if let Some(end) = item.end() {
+                    out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
+                }
+            }
+        }
+    }
+
+    /// Notes which tool calls started which subagents. Some versions report the subagent and not the call.
+    fn note_agents(&mut self, item: &CodexItem, out: &mut DialectOutput) {
+        if let CodexItem::CollabAgentToolCall { id, tool, receiver_thread_ids, .. } = item
+            && tool == SPAWN
+        {
+            for thread in receiver_thread_ids {
+                self.agents.entry(thread.clone()).or_insert_with(|| id.clone());
+            }
+        }
+        let CodexItem::SubAgentActivity { id, kind, agent_thread_id, agent_path } = item else {
+            return;
+        };
+        match kind.as_str() {
+            "started" if !self.agents.contains_key(agent_thread_id) => {
+                self.agents.insert(agent_thread_id.clone(), id.clone());
+                self.unnamed_agents.insert(agent_thread_id.clone(), id.clone());
+                out.event(AgentEvent::Activity(Activity::ToolStarted(ToolStart {
+                    id: id.clone(),
+                    name: "subagent".to_owned(),
+                    kind: ToolKind::Agent,
+                    title: Some(agent_path.clone()),
+                    ..ToolStart::default()
+                })));
+            }
+            "completed" | "interrupted" => {
+                if let Some(id) = self.unnamed_agents.remove(agent_thread_id) {
+                    let (is_error, output) = (kind == "interrupted", kind.clone());
+                    let end = ToolEnd { id, is_error, output, diff: None };
+                    out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
+                }
+            }
+            // A message to it, or a kind of a later version.
+            _ => {}
         }
     }
 
     fn end_turn(&mut self, turn: wire::CodexTurn, out: &mut DialectOutput) {
-        let usage = self.usage.usage(turn.duration_ms);
-        out.event(match (turn.status.as_str(), turn.error) {
-            ("completed", _) => {
-                let summary = self.summary.take();
-                AgentEvent::Done(CodingResult { summary, usage, ..CodingResult::default() })
-            }
-            (_, Some(error)) => AgentEvent::Error { message: error.message, usage },
-            (status, None) => {
-                let message = format!("the turn ended with status {status}");
-                AgentEvent::Error { message, usage }
-            }
-        });
+        self.duration_ms = sum(self.duration_ms, turn.duration_ms);
+        if turn.status == "completed" {
+            self.is_turn_over = true;
+            return self.conclude(out);
+        }
+        let message = match turn.error {
+            Some(error) => error.message,
+            None => format!("the turn ended with status {}", turn.status),
+        };
+        let usage = self.usage.usage(self.duration_ms);
+        self.end(AgentEvent::Error { message, usage }, out);
+    }
+
+    /// Ends the work after the turn, unless messages of the caller are left: Codex takes none for a turn that
+    /// has ended in the meantime, so another turn gets them.
+    fn conclude(&mut self, out: &mut DialectOutput) {
+        if !self.is_turn_over || !self.steers.is_empty() {
+            return;
+        }
+        if self.rejected.is_empty() {
+            let (summary, usage) = (self.summary.take(), self.usage.usage(self.duration_ms));
+            let result = CodingResult { summary, usage, ..CodingResult::default() };
+            return self.end(AgentEvent::Done(result), out);
+        }
+        self.is_turn_over = false;
+        self.turn.clear();
+        let (texts, images): (Vec<_>, Vec<_>) = self.rejected.drain(..).unzip();
+        let (text, images) = (texts.join(PARAGRAPH), images.concat());
+        out.line(CodexCall::input(&self.thread, None, &text, &images));
+    }
+
+    fn end(&mut self, event: AgentEvent, out: &mut DialectOutput) {
+        out.event(event);
         self.turn.clear();
         out.close();
+    }
+
+    /// Passes the next message to the running turn, once the one before has been answered.
+    fn steer_next(&mut self, out: &mut DialectOutput) {
+        match self.steers.front() {
+            Some((text, images)) => {
+                out.line(CodexCall::input(&self.thread, Some(&self.turn), text, images));
+            }
+            None => self.conclude(out),
+        }
     }
 
     /// Handles a request of Codex.
@@ -232,32 +369,87 @@ impl Codex {
         params: &RawValue,
         out: &mut DialectOutput,
     ) -> Result<(), Failure> {
-        let (format, prompt, for_session, detail) = match method {
+        let (format, approval) = match method {
             "item/commandExecution/requestApproval" => {
                 let request: CommandApproval = wire::read(params)?;
-                let what = format!("shell: {}", request.command.unwrap_or_default());
+                let command = request.command.unwrap_or_default();
                 let for_session =
                     request.available_decisions.iter().any(|one| one == ACCEPT_FOR_SESSION);
-                let detail = wire::members(params, &["command", "cwd", "reason"])?;
-                (AnswerFormat::Decision, with_reason(what, request.reason), for_session, detail)
+                let approval = Approval {
+                    prompt: with_reason(format!("{}: {command}", wire::SHELL), request.reason),
+                    choices: choices(for_session),
+                    tool: Some(ToolSubject {
+                        name: wire::SHELL.to_owned(),
+                        kind: ToolKind::Execute,
+                        subject: wire::script(&command),
+                    }),
+                    detail: wire::members(params, &["command", "cwd", "reason"])?.into(),
+                    ..Approval::default()
+                };
+                (AnswerFormat::Decision, approval)
             }
             "item/fileChange/requestApproval" => {
                 let FileApproval { item_id, reason } = wire::read(params)?;
                 let changes = self.changes.get(&item_id).cloned().unwrap_or_default();
-                let what = format!("apply_patch: {}", wire::paths(&changes));
-                let detail = Map::from_iter([("changes".to_owned(), Value::Array(changes))]);
-                (AnswerFormat::Decision, with_reason(what, reason), true, detail)
+                let paths = wire::paths(&changes);
+                let approval = Approval {
+                    prompt: with_reason(format!("{}: {}", wire::PATCH, paths.join(", ")), reason),
+                    choices: choices(true),
+                    tool: Some(ToolSubject {
+                        name: wire::PATCH.to_owned(),
+                        kind: ToolKind::Edit,
+                        subject: paths.join("\n"),
+                    }),
+                    detail: Map::from_iter([("changes".to_owned(), changes.into())]).into(),
+                    ..Approval::default()
+                };
+                (AnswerFormat::Decision, approval)
+            }
+            "item/permissions/requestApproval" => {
+                let PermissionsApproval { reason, mut permissions } = wire::read(params)?;
+                permissions.retain(|_, permission| !permission.is_null());
+                let what = Value::from(permissions.clone());
+                let approval = Approval {
+                    prompt: with_reason(format!("permissions: {what}"), reason),
+                    choices: choices(true),
+                    detail: wire::members(params, &["permissions", "cwd", "reason"])?.into(),
+                    ..Approval::default()
+                };
+                (AnswerFormat::Permissions(permissions), approval)
+            }
+            "item/tool/requestUserInput" => {
+                let input: UserInput = wire::read(params)?;
+                let detail = wire::members(params, &["questions"])?.into();
+                let Some(form) = Form::of_questions(input, detail) else {
+                    out.line(wire::refuse(id));
+                    return Ok(());
+                };
+                return self.ask_form(id, form, out);
             }
             "mcpServer/elicitation/request" => {
                 let request: Elicitation = wire::read(params)?;
+                let detail = wire::members(params, &["serverName", "_meta", "url"])?.into();
                 if !request.is_yes_or_no() {
-                    // It asks for a form, and only choices can be passed to callers.
-                    out.line(AnswerFormat::Elicitation.answer(id, DECLINE));
-                    return Ok(());
+                    let schema = FormSchema::deserialize(request.requested_schema);
+                    let schema = schema.unwrap_or_default();
+                    return match Form::of_schema(&request.message, schema, detail) {
+                        Some(form) => self.ask_form(id, form, out),
+                        None => {
+                            // A form with a field of a later version of MCP.
+                            let declined = ElicitationAction { action: DECLINE, content: None };
+                            out.line(wire::answer(id, &declined));
+                            Ok(())
+                        }
+                    };
                 }
-                let detail = wire::members(params, &["serverName", "_meta"])?;
                 let what = request.message.trim_end_matches('?').to_owned();
-                (AnswerFormat::Elicitation, what, false, detail)
+                let approval = Approval {
+                    prompt: with_reason(what, request.url),
+                    choices: choices(false),
+                    detail,
+                    ..Approval::default()
+                };
+                (AnswerFormat::Elicitation, approval)
             }
             _ => {
                 out.line(wire::refuse(id));
@@ -265,13 +457,19 @@ impl Codex {
             }
         };
         self.pending.insert(id.get().to_owned(), (format, id.to_owned()));
-        out.event(AgentEvent::Approval(Approval {
-            id: id.get().to_owned(),
-            prompt,
-            choices: choices(for_session),
-            detail: Value::Object(detail),
-            ..Approval::default()
-        }));
+        out.event(AgentEvent::Approval(Approval { id: id.get().to_owned(), ..approval }));
+        Ok(())
+    }
+
+    /// Asks the first question of a form.
+    fn ask_form(
+        &mut self,
+        id: &RawValue,
+        form: Form,
+        out: &mut DialectOutput,
+    ) -> Result<(), Failure> {
+        out.events.extend(form.approval(id.get()).map(AgentEvent::Approval));
+        self.pending.insert(id.get().to_owned(), (AnswerFormat::Form(form), id.to_owned()));
         Ok(())
     }
 }
@@ -289,6 +487,13 @@ impl CliDialect for Codex {
         match FromCodex::read(line) {
             FromCodex::Reply(call, Ok(result)) => self.handle_result(call, result, out),
             FromCodex::Reply(CodexCall::Interrupt, Err(_)) | FromCodex::Other => Ok(()),
+            FromCodex::Reply(CodexCall::Steer, Err(why)) => {
+                let CodingRequest { agent, task, .. } = &self.request;
+                tracing::info!(%task, %agent, why, "the agent's turn did not take a message; another turn gets it");
+                self.rejected.extend(self.steers.pop_front());
+                self.steer_next(out);
+                Ok(())
+            }
             FromCodex::Reply(call, Err(why)) => {
                 let event = if call == CodexCall::Resume {
                     // Codex has no error code for an unknown thread. Any other cause fails the new
@@ -321,8 +526,39 @@ impl CliDialect for Codex {
     }
 
     fn answer(&mut self, approval: &Approval, decision: &Decision, out: &mut DialectOutput) {
-        if let Some((format, id)) = self.pending.remove(&approval.id) {
-            out.line(format.answer(&id, &decision.choice.id));
+        let Some((mut format, id)) = self.pending.remove(&approval.id) else { return };
+        let choice = decision.choice.id.as_str();
+        out.line(match &mut format {
+            AnswerFormat::Decision => wire::answer(&id, &ApprovalDecision { decision: choice }),
+            AnswerFormat::Permissions(permissions) => {
+                if !decision.choice.grants {
+                    permissions.clear();
+                }
+                let scope = if choice == ACCEPT_FOR_SESSION { "session" } else { "turn" };
+                wire::answer(&id, &GrantedPermissions { permissions, scope })
+            }
+            AnswerFormat::Elicitation => {
+                wire::answer(&id, &ElicitationAction { action: choice, content: None })
+            }
+            AnswerFormat::Form(form) => match form.answer(decision) {
+                FormState::Over(result) => wire::answer(&id, &result),
+                FormState::Asking => {
+                    out.events.extend(form.approval(&approval.id).map(AgentEvent::Approval));
+                    self.pending.insert(approval.id.clone(), (format, id));
+                    return;
+                }
+            },
+        });
+    }
+
+    fn can_steer(&self) -> bool {
+        !self.turn.is_empty() && !self.is_turn_over
+    }
+
+    fn steer(&mut self, text: &str, images: &[Image], out: &mut DialectOutput) {
+        self.steers.push_back((text.to_owned(), images.to_vec()));
+        if self.steers.len() == 1 {
+            self.steer_next(out);
         }
     }
 
@@ -336,17 +572,6 @@ impl CliDialect for Codex {
 
     fn has_cancelled(&self) -> bool {
         self.turn.is_empty()
-    }
-}
-
-impl AnswerFormat {
-    fn answer(self, id: &RawValue, choice: &str) -> String {
-        match self {
-            Self::Decision => wire::answer(id, &ApprovalDecision { decision: choice }),
-            Self::Elicitation => {
-                wire::answer(id, &ElicitationAction { action: choice, content: None })
-            }
-        }
     }
 }
 

@@ -187,7 +187,10 @@ fn output(result: &Value) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "json! is how tests write values")]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     // From its documentation and public recordings.
@@ -210,29 +213,54 @@ mod tests {
         for line in TOOLS.lines() {
             cursor.handle_line(line, &mut out).unwrap();
         }
-        let used = |name: &str| AgentEvent::ToolUse { name: name.to_owned() };
-        let result = |output: &str| AgentEvent::ToolResult { output: output.to_owned() };
-        let stats = [("inputTokens", 1200), ("outputTokens", 40), ("durationMs", 5234)];
+        let started = |id: &str, name: &str, kind, input: Value| {
+            let (id, name, input) = (id.to_owned(), name.to_owned(), Some(input));
+            let start = ToolStart { id, name, kind, input, ..ToolStart::default() };
+            AgentEvent::Activity(Activity::ToolStarted(start))
+        };
+        let ended = |id: &str, output: &str| {
+            let (id, output) = (id.to_owned(), output.to_owned());
+            AgentEvent::Activity(Activity::ToolEnded(ToolEnd { id, output, ..ToolEnd::default() }))
+        };
+        let usage = json!({ "inputTokens": 1200, "outputTokens": 40 });
         let expected = [
             AgentEvent::Init {
                 model: Some("Claude 4 Sonnet".to_owned()),
                 session: Some("c6b62c6f-7ead-4fd6-9922-e952131177ff".to_owned()),
             },
             AgentEvent::Text("I'll look.".to_owned()),
-            used("shell"),
-            result("7\n"),
-            used("read"),
-            result("# Project\n"),
-            used("write"),
-            result(r#"success: {"fileSize":7,"linesCreated":1,"path":"/repo/summary.txt"}"#),
+            started(
+                "call_1",
+                "shell",
+                ToolKind::Execute,
+                json!({ "command": "ls | wc -l", "timeout": 30000 }),
+            ),
+            ended("call_1", "7\n"),
+            started("call_2", "read", ToolKind::Read, json!({ "path": "README.md" })),
+            ended("call_2", "# Project\n"),
+            started(
+                "call_3",
+                "write",
+                ToolKind::Edit,
+                json!({ "path": "summary.txt", "fileText": "7 files" }),
+            ),
+            ended(
+                "call_3",
+                r#"success: {"fileSize":7,"linesCreated":1,"path":"/repo/summary.txt"}"#,
+            ),
             AgentEvent::Text("\n\nThere are 7.".to_owned()),
-            AgentEvent::Done {
+            AgentEvent::Done(CodingResult {
                 summary: Some("I'll look.There are 7.".to_owned()),
-                stats: stats
-                    .map(|(name, figure)| (name.to_owned(), figure.into()))
-                    .into_iter()
-                    .collect(),
-            },
+                usage: Usage {
+                    duration_ms: Some(5234),
+                    input_tokens: Some(1200),
+                    output_tokens: Some(40),
+                    total_tokens: Some(1240),
+                    raw: usage.as_object().unwrap().clone(),
+                    ..Usage::default()
+                },
+                ..CodingResult::default()
+            }),
         ];
         assert_eq!(out.events, expected);
     }

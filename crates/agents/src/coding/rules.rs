@@ -17,7 +17,7 @@ pub(crate) struct ToolSubject {
     /// The tool's name in the program.
     pub(crate) name: String,
     pub(crate) kind: ToolKind,
-    /// The command, the path or the address.
+    /// The command, the path or the address; several paths are one on each line.
     pub(crate) subject: String,
 }
 
@@ -73,10 +73,9 @@ impl PermissionRule {
     /// True if the rule covers all of the call.
     fn matches(&self, call: &ToolSubject) -> bool {
         let Some(pattern) = &self.pattern else { return self.names(call) };
-        let subject = call.subject.trim();
         // A pattern of a command covers one command only: `npm run *` must not allow `npm run x; rm -r .`. A
         // pattern of a path covers no way out of it.
-        let is_covered = match call.kind {
+        let is_covered = |subject: &str| match call.kind {
             ToolKind::Execute => !subject.contains(COMPOUND),
             ToolKind::Read
             | ToolKind::Edit
@@ -88,17 +87,22 @@ impl PermissionRule {
             | ToolKind::Agent
             | ToolKind::Other => !subject.split('/').any(|segment| segment == ".."),
         };
-        self.names(call) && is_covered && matches_pattern(pattern, subject)
+        // Several files are one on each line.
+        let is_file = call.kind != ToolKind::Execute;
+        let mut subjects = call.subject.trim().split(|char| is_file && char == '\n');
+        let is_all = subjects.all(|one| is_covered(one) && matches_pattern(pattern, one));
+        self.names(call) && is_all
     }
 
-    /// True if the rule covers a part of the call: one of the commands of a command line.
+    /// True if the rule covers a part of the call: one of the commands of a command line, or of the files.
     fn matches_part(&self, call: &ToolSubject) -> bool {
         let Some(pattern) = &self.pattern else { return self.names(call) };
         let subject = call.subject.trim();
-        let mut parts = subject.split(COMPOUND).map(str::trim);
-        let is_part = |part: &str| matches_pattern(pattern, part);
         let is_command = call.kind == ToolKind::Execute;
-        self.names(call) && (is_part(subject) || (is_command && parts.any(is_part)))
+        let separates = |char| if is_command { COMPOUND.contains(&char) } else { char == '\n' };
+        let mut parts = subject.split(separates).map(str::trim);
+        let is_part = |part: &str| matches_pattern(pattern, part);
+        self.names(call) && (is_part(subject) || parts.any(is_part))
     }
 
     fn names(&self, call: &ToolSubject) -> bool {
@@ -243,6 +247,16 @@ mod tests {
         assert_eq!(rules.decide(&call("Read", "/etc/hostname")), Some(Verdict::Allow));
         assert_eq!(rules.decide(&call("Read", "/etc/../root/.ssh/id")), None);
         assert_eq!(rules.decide(&call("Read", "/root/x")), None);
+    }
+
+    #[test]
+    fn a_call_for_several_files_is_allowed_if_all_are_and_denied_if_one_is() {
+        let (allow, deny) = (rules(&["Edit(src/*)"]), rules(&["Edit(*.lock)"]));
+        let rules = PermissionRules { allow, deny, ..PermissionRules::default() };
+        let decide = |files: &str| rules.decide(&call("apply_patch", files));
+        assert_eq!(decide("src/a\nsrc/b"), Some(Verdict::Allow));
+        assert_eq!(decide("src/a\n/etc/passwd"), None);
+        assert!(matches!(decide("a.lock\nsrc/b"), Some(Verdict::Deny(_))));
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::{
-    super::{gemini, opencode},
+    super::{
+        activity::{ToolEnd, ToolKind, ToolLocation, ToolStart},
+        gemini, opencode,
+    },
     *,
 };
 
@@ -62,8 +65,27 @@ fn update(update: &str) -> String {
 
 fn answer(acp: &mut Acp, approval: &Approval, choice: usize) -> (Vec<Value>, Vec<AgentEvent>) {
     let mut out = DialectOutput::default();
-    acp.answer(approval, &approval.choices[choice], &mut out);
+    acp.answer(approval, &approval.choices[choice].clone().into(), &mut out);
     output(out)
+}
+
+/// The start of a command.
+fn started(id: &str, title: &str, input: Option<Value>) -> AgentEvent {
+    let locations = input.is_some().then(|| ToolLocation { path: "/w".to_owned(), line: None });
+    AgentEvent::Activity(Activity::ToolStarted(ToolStart {
+        id: id.to_owned(),
+        name: title.to_owned(),
+        kind: ToolKind::Execute,
+        title: Some(title.to_owned()),
+        input,
+        locations: locations.into_iter().collect(),
+        ..ToolStart::default()
+    }))
+}
+
+fn ended(id: &str, output: &str) -> AgentEvent {
+    let (id, output) = (id.to_owned(), output.to_owned());
+    AgentEvent::Activity(Activity::ToolEnded(ToolEnd { id, output, ..ToolEnd::default() }))
 }
 
 /// Opens everything up to the prompt, whose number is then 4.
@@ -140,8 +162,7 @@ fn a_turn_of_gemini_cli_with_an_approval_becomes_events() {
     let outcome = json!({ "outcome": "selected", "optionId": "proceed_once" });
     let result = json!({ "outcome": outcome });
     assert_eq!(sent, [json!({ "jsonrpc": "2.0", "id": 0, "result": result })]);
-    let name = "touch made-it && echo out".to_owned();
-    assert_eq!(events, [AgentEvent::ToolUse { name }]);
+    assert_eq!(events, [started("run_1", "touch made-it && echo out", None)]);
 
     let (_, events) = play(
         &mut acp,
@@ -159,12 +180,12 @@ fn a_turn_of_gemini_cli_with_an_approval_becomes_events() {
         ],
     );
     let [used, text, done] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!(used, &AgentEvent::ToolResult { output: "done".to_owned() });
+    assert_eq!(used, &ended("run_1", "done"));
     assert_eq!(text, &AgentEvent::Text("All done.".to_owned()));
-    let AgentEvent::Done { summary, stats } = done else { panic!("{done:?}") };
-    assert_eq!(summary.as_deref(), Some("All done."));
-    let usage = json!({ "usage": { "input_tokens": 20, "output_tokens": 10 } });
-    assert_eq!(Value::Object(stats.clone()), usage);
+    let AgentEvent::Done(result) = done else { panic!("{done:?}") };
+    assert_eq!(result.summary.as_deref(), Some("All done."));
+    let usage = json!({ "raw": { "usage": { "input_tokens": 20, "output_tokens": 10 } } });
+    assert_eq!(serde_json::to_value(&result.usage).unwrap(), usage);
 }
 
 #[test]
@@ -250,13 +271,17 @@ fn a_turn_of_opencode_in_a_resumed_session_becomes_events() {
         "cost": { "amount": 0.00004, "currency": "USD" },
         "usage": { "inputTokens": 10, "outputTokens": 5, "totalTokens": 15 },
     });
-    let Value::Object(stats) = stats else { panic!("it is an object") };
+    let Value::Object(raw) = stats else { panic!("it is an object") };
     let expected = [
         AgentEvent::Text("I look.".to_owned()),
-        AgentEvent::ToolUse { name: "bash".to_owned() },
-        AgentEvent::ToolResult { output: "out\n".to_owned() },
+        started("call_1", "bash", Some(json!({ "cwd": "/w" }))),
+        ended("call_1", "out\n"),
         AgentEvent::Text("All done.".to_owned()),
-        AgentEvent::Done { summary: Some("All done.".to_owned()), stats },
+        AgentEvent::Done(CodingResult {
+            summary: Some("All done.".to_owned()),
+            usage: Usage { raw, ..Usage::default() },
+            ..CodingResult::default()
+        }),
     ];
     assert_eq!(events, expected);
 }
@@ -293,7 +318,7 @@ fn with_force_every_permission_is_granted_without_a_question() {
     let mut acp = at_work(CodingRequest { force: true, ..ask() });
     let (sent, events) = play(&mut acp, &[GEMINI_WANTS]);
     assert_eq!(sent[0]["result"]["outcome"]["optionId"], "proceed_once");
-    assert_eq!(events, [AgentEvent::ToolUse { name: "touch made-it && echo out".to_owned() }]);
+    assert_eq!(events, [started("run_1", "touch made-it && echo out", None)]);
     assert!(opencode::dialect(ask()).variables()[0].1.contains("ask"));
     assert_eq!(opencode::dialect(CodingRequest { force: true, ..ask() }).variables(), []);
 }

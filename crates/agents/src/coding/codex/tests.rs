@@ -6,7 +6,13 @@
 use serde_json::{Map, Value, json};
 
 use super::Codex;
-use crate::coding::dialect::{AgentEvent, Approval, CliDialect, CodingRequest, DialectOutput};
+use crate::coding::{
+    activity::{Activity, ModelRetry, PlanStep, StepStatus, ToolEnd, ToolKind, ToolStart},
+    dialect::{
+        AgentEvent, Approval, ApprovalChoice, ApprovalKind, CliDialect, CodingRequest, Decision,
+        DialectOutput,
+    },
+};
 
 const WORK: &str = include_str!("../recorded/codex-work.jsonl");
 const RESUMED: &str = include_str!("../recorded/codex-resumed.jsonl");
@@ -14,6 +20,9 @@ const APPROVALS: &str = include_str!("../recorded/codex-approvals.jsonl");
 const REFUSED: &str = include_str!("../recorded/codex-refused.jsonl");
 const RETRY: &str = include_str!("../recorded/codex-retry.jsonl");
 const FORGOTTEN: &str = include_str!("../recorded/codex-forgotten.jsonl");
+
+/// Label of the choice for the rest of the session.
+const AGAIN: &str = "Yes, and do not ask again in this task";
 
 fn ask() -> CodingRequest {
     CodingRequest {
@@ -32,7 +41,7 @@ fn play(ask: CodingRequest, recording: &str, choice: &str) -> DialectOutput {
         codex.handle_line(line, &mut out).unwrap();
         if let Some(AgentEvent::Approval(approval)) = out.events.get(before) {
             let chosen = approval.choices.iter().find(|one| one.id == choice).unwrap().clone();
-            codex.answer(&approval.clone(), &chosen, &mut out);
+            codex.answer(&approval.clone(), &chosen.into(), &mut out);
         }
     }
     out
@@ -49,12 +58,9 @@ fn approvals(out: &DialectOutput) -> Vec<&Approval> {
         AgentEvent::Init { .. }
         | AgentEvent::SessionLost
         | AgentEvent::Text(_)
-        | AgentEvent::ToolUse { .. }
-        | AgentEvent::ToolResult { .. }
-        | AgentEvent::Retry { .. }
-        | AgentEvent::Done { .. }
-        | AgentEvent::Background(_)
-        | AgentEvent::Error(_) => None,
+        | AgentEvent::Activity(_)
+        | AgentEvent::Done(_)
+        | AgentEvent::Error { .. } => None,
     });
     approvals.collect()
 }
@@ -63,9 +69,23 @@ fn approvals(out: &DialectOutput) -> Vec<&Approval> {
 fn work_becomes_events_in_order() {
     let out = play(CodingRequest { force: true, ..ask() }, WORK, "accept");
     let text = |text: &str| AgentEvent::Text(text.to_owned());
-    let Some((AgentEvent::Done { summary, stats }, events)) = out.events.split_last() else {
+    let Some((AgentEvent::Done(result), events)) = out.events.split_last() else {
         panic!("it is not done: {out:?}");
     };
+    let command = "/bin/bash -lc 'echo found'";
+    let started = Activity::ToolStarted(ToolStart {
+        id: "c1".to_owned(),
+        name: "shell".to_owned(),
+        kind: ToolKind::Execute,
+        title: Some(command.to_owned()),
+        input: Some(json!({ "command": command })),
+        ..ToolStart::default()
+    });
+    let ended = Activity::ToolEnded(ToolEnd {
+        id: "c1".to_owned(),
+        output: "found\n".to_owned(),
+        ..ToolEnd::default()
+    });
     assert_eq!(
         *events,
         [
@@ -76,18 +96,21 @@ fn work_becomes_events_in_order() {
             text("I "),
             text("look "),
             text("around. "),
-            AgentEvent::ToolUse { name: "shell".to_owned() },
-            AgentEvent::ToolResult { output: "found\n".to_owned() },
+            AgentEvent::Activity(started),
+            AgentEvent::Activity(ended),
             text("\n\n"),
             text("There "),
             text("is "),
             text("nothing. "),
         ]
     );
-    assert_eq!(summary.as_deref(), Some("There is nothing."));
-    assert_eq!(stats["inputTokens"], 20, "of both calls to the model: {stats:?}");
-    assert_eq!(stats["totalTokens"], 30);
-    assert!(stats.contains_key("durationMs"));
+    assert_eq!(result.summary.as_deref(), Some("There is nothing."));
+    let usage = json!({
+        "durationMs": 654, "inputTokens": 20, "cacheReadTokens": 6, "outputTokens": 10,
+        "cacheWriteTokens": 0,
+        "reasoningTokens": 2, "totalTokens": 30,
+    });
+    assert_eq!(serde_json::to_value(&result.usage).unwrap(), usage, "of both calls to the model");
     assert!(out.is_closed, "nothing more is wanted");
 }
 
@@ -128,11 +151,11 @@ fn a_resumed_session_counts_only_the_new_turn() {
     let lines = lines(&out);
     assert_eq!(lines[2]["method"], "thread/resume");
     assert_eq!(lines[2]["params"]["threadId"], "id-1");
-    let Some(AgentEvent::Done { summary, stats }) = out.events.last() else {
+    let Some(AgentEvent::Done(result)) = out.events.last() else {
         panic!("it is not done: {out:?}");
     };
-    assert_eq!(summary.as_deref(), Some("Still nothing."));
-    assert_eq!(stats["totalTokens"], 15, "the thread has cost 45 so far");
+    assert_eq!(result.summary.as_deref(), Some("Still nothing."));
+    assert_eq!(result.usage.total_tokens, Some(15), "the thread has cost 45 so far");
 }
 
 #[test]
@@ -146,8 +169,11 @@ fn a_session_that_cannot_be_resumed_is_lost() {
 #[test]
 fn an_error_of_the_model_has_its_own_message() {
     let out = play(ask(), REFUSED, "accept");
-    let Some(AgentEvent::Error(why)) = out.events.last() else { panic!("it went well: {out:?}") };
-    assert!(why.starts_with("unexpected status 401 Unauthorized"), "{why}");
+    let Some(AgentEvent::Error { message, usage }) = out.events.last() else {
+        panic!("it went well: {out:?}")
+    };
+    assert!(message.starts_with("unexpected status 401 Unauthorized"), "{message}");
+    assert!(usage.duration_ms.is_some(), "{usage:?}");
     assert!(out.is_closed);
 }
 
@@ -208,10 +234,10 @@ fn changes_too_large_to_show_keep_their_paths() {
 }
 
 #[test]
-fn unsupported_requests_are_refused_and_forms_are_declined() {
+fn unsupported_requests_are_refused_and_unknown_forms_are_declined() {
     let (mut codex, mut out) = (Codex::new(ask()), DialectOutput::default());
     let form = r#"{"method":"mcpServer/elicitation/request","id":"a","params":{"message":"Who?",
-        "requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}}"#;
+        "requestedSchema":{"type":"object","properties":{"name":{"type":"object"}}}}}"#;
     codex.handle_line(form, &mut out).unwrap();
     codex.handle_line(r#"{"method":"attestation/generate","id":7,"params":{}}"#, &mut out).unwrap();
     let lines = lines(&out);
@@ -263,8 +289,330 @@ fn unreadable_notifications_are_ignored_except_the_end_of_the_turn() {
 }
 
 #[test]
-fn each_retry_of_the_model_is_an_event() {
+fn each_retry_of_the_model_is_an_event_with_its_cause() {
     let out = play(ask(), RETRY, "accept");
-    let retry = |attempt| AgentEvent::Retry { attempt, most: None };
-    assert_eq!(out.events[1..], [retry(1), retry(2)]);
+    let retry = |retry| AgentEvent::Activity(Activity::Retry(retry));
+    let lost = |attempt| ModelRetry {
+        attempt,
+        error: Some("Connection failed: error sending request".to_owned()),
+        ..ModelRetry::default()
+    };
+    assert_eq!(out.events[1..], [retry(lost(1)), retry(lost(2))]);
+
+    let counted = RETRY
+        .replace("Reconnecting... waiting for network", "Reconnecting... 2/5")
+        .replace(r#""httpStatusCode":null"#, r#""httpStatusCode":429"#)
+        .replace(r#""Connection failed: error sending request""#, "null");
+    let out = play(ask(), &counted, "accept");
+    let limited = ModelRetry {
+        attempt: 2,
+        most: Some(5),
+        status: Some(429),
+        error: Some("Reconnecting... 2/5".to_owned()),
+        delay_ms: None,
+    };
+    assert_eq!(out.events[1], retry(limited));
+}
+
+/// The answer to a steer, and the end of a turn.
+const TAKEN: &str = r#"{"id":6,"result":{"turnId":"id-2"}}"#;
+const NOT_TAKEN: &str = r#"{"id":6,"error":{"code":-32600,"message":"no active turn to steer"}}"#;
+
+/// Lines of [`WORK`] until the turn has begun, and a dialect that has handled them.
+fn at_work() -> (Codex, DialectOutput) {
+    let (mut codex, mut out) = (Codex::new(ask()), DialectOutput::default());
+    for line in WORK.lines().take(4) {
+        codex.handle_line(line, &mut out).unwrap();
+    }
+    out.lines.clear();
+    (codex, out)
+}
+
+fn end_of_turn() -> &'static str {
+    WORK.lines().last().unwrap()
+}
+
+#[test]
+fn a_message_in_the_middle_of_the_work_reaches_the_turn() {
+    let (mut codex, mut out) = (Codex::new(ask()), DialectOutput::default());
+    for line in WORK.lines().take(2) {
+        codex.handle_line(line, &mut out).unwrap();
+    }
+    assert!(!codex.can_steer(), "the turn has not begun");
+    let (mut codex, mut out) = at_work();
+    assert!(codex.can_steer());
+    codex.steer("one", &[], &mut out);
+    codex.steer("two", &[], &mut out);
+    let sent = lines(&out);
+    let input = json!([{ "type": "text", "text": "one" }]);
+    let params = json!({ "threadId": "id-1", "expectedTurnId": "id-2", "input": input });
+    assert_eq!(sent, [json!({ "id": 6, "method": "turn/steer", "params": params })]);
+    codex.handle_line(TAKEN, &mut out).unwrap();
+    assert_eq!(lines(&out)[1]["params"]["input"][0]["text"], "two");
+    codex.handle_line(TAKEN, &mut out).unwrap();
+    codex.handle_line(end_of_turn(), &mut out).unwrap();
+    assert!(matches!(out.events.last(), Some(AgentEvent::Done(_))), "{out:?}");
+    assert!(!codex.can_steer());
+}
+
+#[test]
+fn a_message_that_the_turn_did_not_take_gets_a_turn_of_its_own() {
+    // Codex refuses it before or after the end of the turn.
+    for order in [[NOT_TAKEN, end_of_turn()], [end_of_turn(), NOT_TAKEN]] {
+        let (mut codex, mut out) = at_work();
+        codex.steer("one", &[], &mut out);
+        out.lines.clear();
+        for line in order {
+            assert!(out.lines.is_empty());
+            codex.handle_line(line, &mut out).unwrap();
+        }
+        let sent = lines(&out);
+        assert_eq!(sent[0]["method"], "turn/start");
+        assert_eq!(sent[0]["params"]["input"][0]["text"], "one");
+        assert!(!out.is_closed);
+        let begun = r#"{"id":4,"result":{"turn":{"id":"id-3"}}}"#;
+        codex.handle_line(begun, &mut out).unwrap();
+        codex.handle_line(end_of_turn(), &mut out).unwrap();
+        let Some(AgentEvent::Done(result)) = out.events.last() else { panic!("{out:?}") };
+        assert_eq!(result.usage.duration_ms, Some(2 * 654), "of both turns");
+        assert!(out.is_closed);
+    }
+}
+
+/// The events for these parameters of notifications of the thread, by method.
+fn notified(notices: &[(&str, Value)]) -> Vec<AgentEvent> {
+    let (mut codex, mut out) = at_work();
+    out.events.clear();
+    for (method, params) in notices {
+        codex.handle_line(&notice(method, params), &mut out).unwrap();
+    }
+    out.events
+}
+
+fn notice(method: &str, params: &Value) -> String {
+    let mut params = params.clone();
+    let members = params.as_object_mut().unwrap();
+    members.entry("threadId").or_insert_with(|| "id-1".into());
+    members.insert("turnId".to_owned(), "id-2".into());
+    json!({ "method": method, "params": params }).to_string()
+}
+
+#[test]
+fn plans_and_thoughts_are_activities() {
+    let plan = json!({ "explanation": null, "plan": [
+        { "step": "read", "status": "completed" },
+        { "step": "write", "status": "inProgress" },
+        { "step": "test", "status": "pending" },
+    ] });
+    let thought = json!({ "item": {
+        "type": "reasoning", "id": "r1", "summary": ["First.", "Then."], "content": [],
+    } });
+    let silent =
+        json!({ "item": { "type": "reasoning", "id": "r2", "summary": [], "content": [] } });
+    let events = notified(&[
+        ("turn/plan/updated", plan),
+        ("item/completed", thought),
+        ("item/completed", silent),
+    ]);
+    let step = |text: &str, status| PlanStep { text: text.to_owned(), status };
+    let steps = vec![
+        step("read", StepStatus::Completed),
+        step("write", StepStatus::InProgress),
+        step("test", StepStatus::Pending),
+    ];
+    let expected = [Activity::Plan(steps), Activity::Thinking("First.\n\nThen.".to_owned())];
+    assert_eq!(events, expected.map(AgentEvent::Activity));
+}
+
+#[test]
+fn changes_of_files_have_a_unified_diff() {
+    let change =
+        |path: &str, kind: Value, diff: &str| json!({ "path": path, "kind": kind, "diff": diff });
+    let changes = [
+        change("/repo/new", json!({ "type": "add" }), "one\n"),
+        change("/repo/old", json!({ "type": "delete" }), "one\n"),
+        change(
+            "/repo/here",
+            json!({ "type": "update", "move_path": "/repo/there" }),
+            "@@ -1 +1 @@\n-a\n+b\n\n\nMoved to: /repo/there",
+        ),
+    ];
+    let item = json!({ "type": "fileChange", "id": "f1", "status": "failed", "changes": changes });
+    let events = notified(&[
+        ("item/started", json!({ "item": item })),
+        ("item/completed", json!({ "item": item })),
+    ]);
+    let [
+        AgentEvent::Activity(Activity::ToolStarted(start)),
+        AgentEvent::Activity(Activity::ToolEnded(end)),
+    ] = events.as_slice()
+    else {
+        panic!("{events:?}")
+    };
+    let paths: Vec<_> = start.locations.iter().map(|location| &*location.path).collect();
+    assert_eq!(paths, ["/repo/new", "/repo/old", "/repo/here"]);
+    assert!(end.is_error);
+    let diff = "--- /dev/null\n+++ /repo/new\n@@ -0,0 +1,1 @@\n+one\n\
+                --- /repo/old\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-one\n\
+                --- /repo/here\n+++ /repo/there\n@@ -1 +1 @@\n-a\n+b\n";
+    assert_eq!(end.diff.as_deref(), Some(diff));
+}
+
+#[test]
+fn tool_calls_of_a_subagent_name_the_call_that_started_it() {
+    let spawn = json!({ "item": {
+        "type": "collabAgentToolCall", "id": "s1", "tool": "spawnAgent", "status": "completed",
+        "senderThreadId": "id-1", "receiverThreadIds": ["id-7"], "prompt": "Look", "agentsStates": {
+            "id-7": { "status": "running", "message": null }
+        },
+    } });
+    let activity = json!({ "item": {
+        "type": "subAgentActivity", "id": "s2", "kind": "started", "agentThreadId": "id-8",
+        "agentPath": "/root/helper",
+    } });
+    let over = json!({ "item": {
+        "type": "subAgentActivity", "id": "s3", "kind": "completed", "agentThreadId": "id-8",
+        "agentPath": "/root/helper",
+    } });
+    let view = |thread: &str| json!({ "threadId": thread, "item": { "type": "imageView", "id": "v", "path": "/a.png" } });
+    let events = notified(&[
+        ("item/started", spawn.clone()),
+        ("item/completed", spawn),
+        ("item/completed", activity),
+        ("item/started", view("id-7")),
+        ("item/started", view("id-8")),
+        ("item/started", view("id-9")),
+        ("item/completed", over),
+    ]);
+    let shown = events.iter().map(|event| match event {
+        AgentEvent::Activity(Activity::ToolStarted(start)) => {
+            (&*start.id, &*start.name, start.parent.as_deref())
+        }
+        AgentEvent::Activity(Activity::ToolEnded(end)) => (&*end.id, &*end.output, None),
+        other => panic!("{other:?}"),
+    });
+    let expected = [
+        ("s1", "spawnAgent", None),
+        ("s1", "running", None),
+        ("s2", "subagent", None),
+        ("v", "view_image", Some("s1")),
+        ("v", "view_image", Some("s2")),
+        ("s2", "completed", None),
+    ];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
+}
+
+/// The questions and the last line to Codex for a request with these answers: a choice, or own words.
+fn answered(method: &str, params: &Value, answers: &[&str]) -> (Vec<Approval>, Value) {
+    let (mut codex, mut out) = at_work();
+    out.events.clear();
+    let line = json!({ "method": method, "id": 9, "params": params }).to_string();
+    codex.handle_line(&line, &mut out).unwrap();
+    let mut asked = Vec::new();
+    for answer in answers {
+        let Some(AgentEvent::Approval(approval)) = out.events.pop() else { panic!("{out:?}") };
+        let chosen = approval.choices.iter().find(|choice| choice.label == *answer).cloned();
+        let decision = chosen.map_or_else(
+            || Decision {
+                choice: ApprovalChoice { grants: true, ..ApprovalChoice::default() },
+                words: Some((*answer).to_owned()),
+            },
+            Decision::from,
+        );
+        codex.answer(&approval, &decision, &mut out);
+        asked.push(approval);
+    }
+    assert_eq!(out.events, []);
+    (asked, lines(&out).pop().unwrap())
+}
+
+#[test]
+fn questions_of_the_model_are_asked_one_after_the_other() {
+    let question = |id: &str, options: Value| {
+        json!({
+            "id": id, "header": "h", "question": format!("Which {id}?"), "isOther": true,
+            "isSecret": false, "options": options,
+        })
+    };
+    let colours =
+        json!([{ "label": "Red", "description": "" }, { "label": "Blue", "description": "" }]);
+    let questions = json!([
+        question("colour", colours),
+        question("name", Value::Null),
+        question("size", json!([]))
+    ]);
+    let (asked, sent) = answered(
+        "item/tool/requestUserInput",
+        &json!({ "itemId": "q1", "questions": questions }),
+        &["Blue", "Mauve", "No answer"],
+    );
+    assert_eq!(asked[0].prompt, "Which colour?");
+    assert_eq!(asked[0].kind, ApprovalKind::Question);
+    let labels: Vec<_> = asked[0].choices.iter().map(|choice| &*choice.label).collect();
+    assert_eq!(labels, ["Red", "Blue", "No answer"]);
+    let answers = json!({ "colour": { "answers": ["Blue"] }, "name": { "answers": ["Mauve"] } });
+    assert_eq!(sent, json!({ "id": 9, "result": { "answers": answers } }));
+}
+
+#[test]
+fn fields_of_a_form_are_asked_one_after_the_other() {
+    let properties = json!({
+        "a_size": { "type": "integer", "title": "Size", "description": "in cm" },
+        "b_colour": { "type": "string", "enum": ["r", "b"], "enumNames": ["Red", "Blue"] },
+        "c_tags": { "type": "array", "items": { "anyOf": [
+            { "const": "x", "title": "Ex" }, { "const": "y", "title": "Why" },
+        ] } },
+        "d_sure": { "type": "boolean" },
+        "e_note": { "type": "string" },
+    });
+    let form = json!({
+        "threadId": "id-1", "serverName": "brush", "mode": "form", "message": "Paint",
+        "requestedSchema": { "type": "object", "properties": properties, "required": ["d_sure"] },
+    });
+    let method = "mcpServer/elicitation/request";
+    // A size that is not a number is asked for once more.
+    let answers = ["large", "7", "Blue", "ex, Why", "Yes", "No answer"];
+    let (asked, sent) = answered(method, &form, &answers);
+    assert_eq!(asked[0].prompt, "Paint – Size (in cm)");
+    assert_eq!(asked[1], asked[0]);
+    assert_eq!(asked[3].kind, ApprovalKind::MultipleChoice);
+    let content = json!({ "a_size": 7, "b_colour": "b", "c_tags": ["x", "y"], "d_sure": true });
+    assert_eq!(sent["result"], json!({ "action": "accept", "content": content }));
+
+    let (_, sent) = answered(method, &form, &["No answer", "No answer", "No answer", "No answer"]);
+    let declined = json!({ "action": "decline", "content": null });
+    assert_eq!(sent["result"], declined, "a required field has no answer");
+}
+
+#[test]
+fn permissions_are_granted_as_they_were_requested_or_not_at_all() {
+    let params = json!({
+        "threadId": "id-1", "itemId": "p1", "cwd": "/repo", "reason": "to fetch",
+        "permissions": { "network": { "enabled": true }, "fileSystem": null },
+    });
+    for (answer, permissions, scope) in [
+        ("Yes", json!({ "network": { "enabled": true } }), "turn"),
+        (AGAIN, json!({ "network": { "enabled": true } }), "session"),
+        ("No", json!({}), "turn"),
+    ] {
+        let (asked, sent) = answered("item/permissions/requestApproval", &params, &[answer]);
+        assert_eq!(asked[0].prompt, r#"permissions: {"network":{"enabled":true}} (to fetch)"#);
+        assert_eq!(sent["result"], json!({ "permissions": permissions, "scope": scope }));
+    }
+}
+
+#[test]
+fn rules_see_the_command_without_its_shell_and_every_file() {
+    for (command, subject) in [
+        ("/bin/bash -lc 'touch made'", "touch made"),
+        (r#"bash -lc "echo 'a b'""#, "echo 'a b'"),
+        (r#"/usr/bin/zsh -c 'say "'"it's"'"; rm -r .'"#, r#"say "it's"; rm -r ."#),
+        ("touch made", "touch made"),
+        ("/bin/bash -lc 'touch' made", "/bin/bash -lc 'touch' made"),
+    ] {
+        let params = json!({ "command": command });
+        let (asked, _) = answered("item/commandExecution/requestApproval", &params, &["No"]);
+        let tool = asked[0].tool.as_ref().unwrap();
+        assert_eq!((&*tool.subject, tool.kind), (subject, ToolKind::Execute));
+    }
 }

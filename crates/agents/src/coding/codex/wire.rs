@@ -1,7 +1,7 @@
 //! Messages of the Codex app server: the fields that are used here.
 //! `codex app-server generate-ts` prints the complete types.
 
-use std::{borrow::Cow, path::Path};
+use std::{borrow::Cow, collections::HashMap, path::Path};
 
 use herald_protocol::json;
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,9 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::{
     coding::{
-        activity::{ToolEnd, ToolKind, ToolLocation, ToolStart},
+        activity::{ModelRetry, StepStatus, ToolEnd, ToolKind, ToolLocation, ToolStart},
         dialect::Image,
+        diff::unified,
         usage::Usage,
     },
     failure::Failure,
@@ -24,10 +25,14 @@ const UNWANTED: [&str; 4] = [
     "turn/diff/updated",
 ];
 
+/// Names of tools that Codex does not name itself.
+pub(super) const SHELL: &str = "shell";
+pub(super) const PATCH: &str = "apply_patch";
+
 /// Bytes of diffs that an approval shows.
 const MAX_DIFFS: usize = 64 << 10;
 
-/// The calls to Codex. Each is made once, so its number is its id.
+/// The calls to Codex. At most one of each waits for its answer, so its number is its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CodexCall {
     Initialize = 1,
@@ -35,6 +40,7 @@ pub(super) enum CodexCall {
     Resume,
     Turn,
     Interrupt,
+    Steer,
 }
 
 /// A line of Codex.
@@ -132,12 +138,82 @@ pub(super) enum CodexItem {
         arguments: Value,
         error: Option<CodexError>,
     },
+    DynamicToolCall {
+        id: String,
+        tool: String,
+        #[serde(default)]
+        arguments: Value,
+        status: String,
+        content_items: Option<Vec<McpContent>>,
+    },
     WebSearch {
         id: String,
+        #[serde(default)]
         query: String,
+    },
+    /// Reasoning of the model, in summaries or in full.
+    Reasoning {
+        #[serde(default)]
+        summary: Vec<String>,
+        #[serde(default)]
+        content: Vec<String>,
+    },
+    /// A call that starts a subagent or talks to some.
+    CollabAgentToolCall {
+        id: String,
+        tool: String,
+        status: String,
+        #[serde(default)]
+        receiver_thread_ids: Vec<String>,
+        prompt: Option<String>,
+        #[serde(default)]
+        agents_states: HashMap<String, AgentState>,
+    },
+    /// The start or the end of a subagent, in versions that do not report the call.
+    SubAgentActivity {
+        id: String,
+        kind: String,
+        agent_thread_id: String,
+        #[serde(default)]
+        agent_path: String,
+    },
+    ImageView {
+        id: String,
+        path: String,
+    },
+    ImageGeneration {
+        id: String,
+        status: String,
+        revised_prompt: Option<String>,
+        saved_path: Option<String>,
+        failure: Option<Value>,
     },
     #[serde(other)]
     Other,
+}
+
+/// State of a subagent.
+#[derive(Debug, Deserialize)]
+pub(super) struct AgentState {
+    status: String,
+    message: Option<String>,
+}
+
+/// A change of a file.
+#[derive(Debug, Deserialize)]
+struct FileUpdate {
+    path: String,
+    kind: FileUpdateKind,
+    /// A unified diff without its first two lines, or the whole file if it is new or deleted.
+    diff: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+enum FileUpdateKind {
+    Add,
+    Delete,
+    Update { move_path: Option<String> },
 }
 
 #[derive(Debug, Deserialize)]
@@ -147,7 +223,7 @@ pub(super) struct McpResult {
 }
 
 #[derive(Debug, Deserialize)]
-struct McpContent {
+pub(super) struct McpContent {
     #[serde(default)]
     text: String,
 }
@@ -176,6 +252,7 @@ pub(super) struct TokenUsage {
 pub(super) struct CodexUsage {
     input_tokens: u64,
     cached_input_tokens: u64,
+    cache_write_input_tokens: u64,
     output_tokens: u64,
     reasoning_output_tokens: u64,
     total_tokens: u64,
@@ -202,6 +279,31 @@ pub(super) struct CodexTurn {
 pub(super) struct ErrorNotice {
     pub(super) thread_id: String,
     pub(super) will_retry: bool,
+    pub(super) error: TurnError,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TurnError {
+    message: String,
+    /// A name, or an object whose only member is named like it and has the details.
+    #[serde(default)]
+    codex_error_info: Value,
+    additional_details: Option<String>,
+}
+
+/// The plan of a turn.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PlanNotice {
+    pub(super) thread_id: String,
+    pub(super) plan: Vec<CodexStep>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct CodexStep {
+    pub(super) step: String,
+    pub(super) status: StepStatus,
 }
 
 /// Request to run a command.
@@ -222,13 +324,22 @@ pub(super) struct FileApproval {
     pub(super) reason: Option<String>,
 }
 
+/// Request for more permissions than the sandbox gives.
+#[derive(Debug, Deserialize)]
+pub(super) struct PermissionsApproval {
+    pub(super) reason: Option<String>,
+    pub(super) permissions: Map<String, Value>,
+}
+
 /// Question of an MCP server, or of Codex on its behalf.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Elicitation {
     pub(super) message: String,
     #[serde(default)]
-    requested_schema: ElicitationForm,
+    pub(super) requested_schema: Value,
+    /// The page that the server asks the caller to open.
+    pub(super) url: Option<String>,
 }
 
 /// The answer to an approval.
@@ -244,10 +355,11 @@ pub(super) struct ElicitationAction<'a> {
     pub(super) content: Option<&'a RawValue>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-struct ElicitationForm {
-    #[serde(default)]
-    properties: Map<String, Value>,
+/// The answer to a request for permissions: those that are granted.
+#[derive(Debug, Serialize)]
+pub(super) struct GrantedPermissions<'a> {
+    pub(super) permissions: &'a Map<String, Value>,
+    pub(super) scope: &'static str,
 }
 
 impl CodexCall {
@@ -258,11 +370,13 @@ impl CodexCall {
             Self::Resume => "thread/resume",
             Self::Turn => "turn/start",
             Self::Interrupt => "turn/interrupt",
+            Self::Steer => "turn/steer",
         }
     }
 
     fn numbered(id: &RawValue) -> Option<Self> {
-        let calls = [Self::Initialize, Self::Start, Self::Resume, Self::Turn, Self::Interrupt];
+        let calls =
+            [Self::Initialize, Self::Start, Self::Resume, Self::Turn, Self::Interrupt, Self::Steer];
         calls.into_iter().find(|call| id.get() == (*call as u8).to_string())
     }
 
@@ -312,13 +426,20 @@ impl CodexCall {
         })
     }
 
-    /// The line that starts a turn.
-    pub(super) fn turn(thread_id: &str, text: &str, images: &[Image]) -> String {
+    /// The line that starts a turn or, with the id of one, adds to it.
+    pub(super) fn input(
+        thread_id: &str,
+        expected_turn_id: Option<&str>,
+        text: &str,
+        images: &[Image],
+    ) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct StartTurnParams<'a> {
+        struct InputParams<'a> {
             thread_id: &'a str,
             input: Vec<TurnInput<'a>>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            expected_turn_id: Option<&'a str>,
         }
         #[derive(Serialize)]
         #[serde(tag = "type", rename_all = "camelCase")]
@@ -328,7 +449,8 @@ impl CodexCall {
         }
         let images = images.iter().map(|image| TurnInput::LocalImage { path: &image.path });
         let input = [TurnInput::Text { text }].into_iter().chain(images).collect();
-        Self::Turn.line(&StartTurnParams { thread_id, input })
+        let call = if expected_turn_id.is_some() { Self::Steer } else { Self::Turn };
+        call.line(&InputParams { thread_id, input, expected_turn_id })
     }
 
     /// The line that interrupts a turn.
@@ -378,32 +500,40 @@ impl<'a> FromCodex<'a> {
 impl CodexItem {
     /// The start of the tool call, if the item is one.
     pub(super) fn start(&self) -> Option<ToolStart> {
-        let text = |name: &str, text: &str| Map::from_iter([(name.to_owned(), Value::from(text))]);
+        let input = |name: &str, text: &str| {
+            Some(Value::from(Map::from_iter([(name.to_owned(), Value::from(text))])))
+        };
+        let location = |path: &str| ToolLocation { path: path.to_owned(), line: None };
         let start = match self {
-            Self::AgentMessage { .. } | Self::Other => return None,
+            Self::AgentMessage { .. }
+            | Self::Reasoning { .. }
+            | Self::SubAgentActivity { .. }
+            | Self::Other => return None,
             Self::CommandExecution { id, command, .. } => ToolStart {
                 id: id.clone(),
-                name: "shell".to_owned(),
+                name: SHELL.to_owned(),
                 kind: ToolKind::Execute,
                 title: Some(command.clone()),
-                input: Some(text("command", command).into()),
+                input: input("command", command),
                 ..ToolStart::default()
             },
-            Self::FileChange { id, changes, .. } => {
-                let paths = changes.iter().filter_map(|change| change["path"].as_str());
-                let location = |path: &str| ToolLocation { path: path.to_owned(), line: None };
-                ToolStart {
-                    id: id.clone(),
-                    name: "apply_patch".to_owned(),
-                    kind: ToolKind::Edit,
-                    title: Some(self::paths(changes)),
-                    locations: paths.map(location).collect(),
-                    ..ToolStart::default()
-                }
-            }
+            Self::FileChange { id, changes, .. } => ToolStart {
+                id: id.clone(),
+                name: PATCH.to_owned(),
+                kind: ToolKind::Edit,
+                title: Some(paths(changes).join(", ")),
+                locations: paths(changes).into_iter().map(location).collect(),
+                ..ToolStart::default()
+            },
             Self::McpToolCall { id, server, tool, arguments, .. } => ToolStart {
                 id: id.clone(),
                 name: format!("{server}.{tool}"),
+                input: Some(arguments.clone()),
+                ..ToolStart::default()
+            },
+            Self::DynamicToolCall { id, tool, arguments, .. } => ToolStart {
+                id: id.clone(),
+                name: tool.clone(),
                 input: Some(arguments.clone()),
                 ..ToolStart::default()
             },
@@ -412,7 +542,29 @@ impl CodexItem {
                 name: "web_search".to_owned(),
                 kind: ToolKind::Fetch,
                 title: Some(query.clone()),
-                input: Some(text("query", query).into()),
+                input: input("query", query),
+                ..ToolStart::default()
+            },
+            Self::CollabAgentToolCall { id, tool, prompt, .. } => ToolStart {
+                id: id.clone(),
+                name: tool.clone(),
+                kind: ToolKind::Agent,
+                title: prompt.clone(),
+                input: prompt.as_deref().and_then(|prompt| input("prompt", prompt)),
+                ..ToolStart::default()
+            },
+            Self::ImageView { id, path } => ToolStart {
+                id: id.clone(),
+                name: "view_image".to_owned(),
+                kind: ToolKind::Read,
+                title: Some(path.clone()),
+                locations: vec![location(path)],
+                ..ToolStart::default()
+            },
+            Self::ImageGeneration { id, revised_prompt, .. } => ToolStart {
+                id: id.clone(),
+                name: "image_generation".to_owned(),
+                title: revised_prompt.clone(),
                 ..ToolStart::default()
             },
         };
@@ -423,7 +575,10 @@ impl CodexItem {
     pub(super) fn end(self) -> Option<ToolEnd> {
         let has_failed = |status: &str| matches!(status, "failed" | "declined");
         let end = match self {
-            Self::AgentMessage { .. } | Self::Other => return None,
+            Self::AgentMessage { .. }
+            | Self::Reasoning { .. }
+            | Self::SubAgentActivity { .. }
+            | Self::Other => return None,
             Self::CommandExecution { id, status, aggregated_output, exit_code, .. } => {
                 let is_error = has_failed(&status) || exit_code.is_some_and(|code| code != 0);
                 let printed = aggregated_output.filter(|output| !output.trim().is_empty());
@@ -432,37 +587,101 @@ impl CodexItem {
                 ToolEnd { id, is_error, output, diff: None }
             }
             Self::FileChange { id, status, changes } => {
-                let diffs = changes.iter().filter_map(|change| {
-                    let (path, diff) = (change["path"].as_str()?, change["diff"].as_str()?);
-                    Some(format!("--- {path}\n+++ {path}\n{diff}"))
-                });
-                let diff = diffs.collect::<Vec<_>>().join("\n");
-                let output = format!("{status}: {}", paths(&changes));
-                let diff = Some(diff).filter(|diff| !diff.is_empty());
+                let diffs = changes
+                    .iter()
+                    .filter_map(|change| Some(FileUpdate::deserialize(change).ok()?.unified()));
+                let diff = Some(diffs.collect::<String>()).filter(|diff| !diff.is_empty());
+                let output = format!("{status}: {}", paths(&changes).join(", "));
                 ToolEnd { id, is_error: has_failed(&status), output, diff }
             }
             Self::McpToolCall { id, status, result, error, .. } => {
                 let is_error = has_failed(&status) || error.is_some();
                 let error = error.map(|error| error.message);
-                let texts = result.map(|result| {
-                    let texts = result.content.into_iter().map(|content| content.text);
-                    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
-                });
-                let text = error.or(texts).filter(|text| !text.is_empty());
+                let text = error.or_else(|| texts(result?.content));
                 ToolEnd { id, is_error, output: text.unwrap_or(status), diff: None }
             }
+            Self::DynamicToolCall { id, status, content_items, .. } => ToolEnd {
+                id,
+                is_error: has_failed(&status),
+                output: content_items.and_then(texts).unwrap_or(status),
+                diff: None,
+            },
             Self::WebSearch { id, query } => {
                 ToolEnd { id, is_error: false, output: query, diff: None }
+            }
+            Self::CollabAgentToolCall { id, status, agents_states, .. } => {
+                let messages = agents_states.into_values().map(|state| match state.message {
+                    Some(message) => format!("{}: {message}", state.status),
+                    None => state.status,
+                });
+                let output = Some(messages.collect::<Vec<_>>().join("\n"));
+                let output = output.filter(|output| !output.is_empty());
+                let is_error = has_failed(&status);
+                ToolEnd { id, is_error, output: output.unwrap_or(status), diff: None }
+            }
+            Self::ImageView { id, path } => {
+                ToolEnd { id, is_error: false, output: path, diff: None }
+            }
+            Self::ImageGeneration { id, status, saved_path, failure, .. } => {
+                let is_error = has_failed(&status) || failure.is_some();
+                let failure = failure.map(|failure| failure.to_string());
+                let saved = saved_path.map(|path| format!("saved as {path}"));
+                let output = failure.or(saved).unwrap_or(status);
+                ToolEnd { id, is_error, output, diff: None }
             }
         };
         Some(end)
     }
 }
 
+/// The texts of a tool's result.
+fn texts(content: Vec<McpContent>) -> Option<String> {
+    let texts = content.into_iter().map(|content| content.text);
+    let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
+    Some(text).filter(|text| !text.is_empty())
+}
+
 impl Elicitation {
     /// True if yes or no is enough for an answer.
     pub(super) fn is_yes_or_no(&self) -> bool {
-        self.requested_schema.properties.is_empty()
+        let fields = self.requested_schema.get("properties").and_then(Value::as_object);
+        self.url.is_some() || fields.is_none_or(Map::is_empty)
+    }
+}
+
+impl TurnError {
+    /// The retry that the error announces, which is the `attempt`-th as far as is known here.
+    pub(super) fn retry(self, attempt: u64) -> ModelRetry {
+        // `Reconnecting... 2/5`
+        let counted = self.message.rsplit_once(' ').and_then(|(_, last)| last.split_once('/'));
+        let counted = counted.and_then(|(now, most)| Some((now.parse().ok()?, most.parse().ok()?)));
+        let (attempt, most) = counted.map_or((attempt, None), |(now, most)| (now, Some(most)));
+        let info = self.codex_error_info.as_object().and_then(|info| info.values().next());
+        let status = info.and_then(|details| details.get("httpStatusCode")?.as_u64());
+        ModelRetry {
+            attempt,
+            most,
+            status: status.and_then(|status| u16::try_from(status).ok()),
+            error: self.additional_details.or(Some(self.message)),
+            delay_ms: None,
+        }
+    }
+}
+
+impl FileUpdate {
+    /// The whole unified diff.
+    fn unified(&self) -> String {
+        let Self { path, kind, diff } = self;
+        match kind {
+            FileUpdateKind::Add => unified(path, None, Some(diff)),
+            FileUpdateKind::Delete => unified(path, Some(diff), None),
+            FileUpdateKind::Update { move_path } => {
+                let new = move_path.as_ref().unwrap_or(path);
+                let note = format!("\n\nMoved to: {new}");
+                let hunks = diff.strip_suffix(&note).unwrap_or(diff).trim_end_matches('\n');
+                format!("--- {path}\n+++ {new}\n{hunks}\n")
+            }
+        }
     }
 }
 
@@ -470,6 +689,7 @@ impl CodexUsage {
     pub(super) fn add(&mut self, more: &Self) {
         self.input_tokens += more.input_tokens;
         self.cached_input_tokens += more.cached_input_tokens;
+        self.cache_write_input_tokens += more.cache_write_input_tokens;
         self.output_tokens += more.output_tokens;
         self.reasoning_output_tokens += more.reasoning_output_tokens;
         self.total_tokens += more.total_tokens;
@@ -485,6 +705,7 @@ impl CodexUsage {
             input_tokens: Some(self.input_tokens),
             output_tokens: Some(self.output_tokens),
             cache_read_tokens: Some(self.cached_input_tokens),
+            cache_write_tokens: Some(self.cache_write_input_tokens),
             reasoning_tokens: Some(self.reasoning_output_tokens),
             total_tokens: Some(self.total_tokens).filter(|total| *total > 0),
             ..Usage::default()
@@ -531,9 +752,41 @@ pub(super) fn refuse(id: &RawValue) -> String {
 }
 
 /// The paths of changed files.
-pub(super) fn paths(changes: &[Value]) -> String {
-    let paths = changes.iter().filter_map(|change| change["path"].as_str());
-    paths.collect::<Vec<_>>().join(", ")
+pub(super) fn paths(changes: &[Value]) -> Vec<&str> {
+    changes.iter().filter_map(|change| change["path"].as_str()).collect()
+}
+
+/// The command that a shell runs: `touch a` for `/bin/bash -lc 'touch a'`. Other commands stay as they are.
+pub(super) fn script(command: &str) -> String {
+    let words = shell_words(command);
+    let is_shell =
+        |program: &str| matches!(program.rsplit('/').next(), Some("bash" | "sh" | "zsh"));
+    match words.as_slice() {
+        [program, flag, script] if is_shell(program) && matches!(&**flag, "-lc" | "-c") => {
+            script.clone()
+        }
+        _ => command.to_owned(),
+    }
+}
+
+/// The words of a command line, without their quotes.
+fn shell_words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    let mut chars = line.chars();
+    while let Some(char) = chars.next() {
+        match (quote, char) {
+            (None, ' ') => words.extend(word.take()),
+            (None, '\'' | '"') => {
+                quote = Some(char);
+                word.get_or_insert_default();
+            }
+            (Some(open), close) if open == close => quote = None,
+            (None | Some('"'), '\\') => word.get_or_insert_default().extend(chars.next()),
+            (_, char) => word.get_or_insert_default().push(char),
+        }
+    }
+    words.extend(word);
+    words
 }
 
 /// Removes diffs beyond [`MAX_DIFFS`].
