@@ -111,8 +111,14 @@ impl PermissionRule {
     }
 }
 
-/// True if the text is the pieces with any text between them.
+/// True if the text is the pieces with any text between them. `npm run *` also matches `npm run` alone.
 fn matches_pattern(pieces: &[String], text: &str) -> bool {
+    if let [command, last] = pieces
+        && last.is_empty()
+        && command.strip_suffix(' ') == Some(text)
+    {
+        return true;
+    }
     let Some((first, rest)) = pieces.split_first() else { return false };
     let Some(mut text) = text.strip_prefix(first.as_str()) else { return false };
     let Some((last, middle)) = rest.split_last() else { return text.is_empty() };
@@ -201,6 +207,8 @@ mod tests {
         let rules = PermissionRules { allow, ..PermissionRules::default() };
         for (command, is_allowed) in [
             ("npm run build", true),
+            ("npm run", true),
+            ("npm runner", false),
             ("npm run build --watch", true),
             ("npm install", false),
             ("make test", true),

@@ -34,10 +34,11 @@ use crate::args::{LogFormat, LogLevel, TransportArg};
 use schema::{alias, choice_schema, choices_schema};
 
 pub(crate) use agent::{
-    A2aSection, AgentSection, AudienceSection, CodingSection, CommonSection, ConformanceSection,
-    ErrorDetailKey, ExecSection, ExtendedCardSection, HandlerSection, InputKey, InterfaceSection,
-    KindSection, LlmSection, OtherwiseKey, ProgramSection, ProviderSection, RecoveryKey,
-    SkillSection, UnavailableKey, UpstreamAuthSection, UpstreamTlsSection, WorkerSection,
+    A2aSection, AgentSection, AudienceSection, BackgroundKey, CodingSection, CommonSection,
+    ConformanceSection, ErrorDetailKey, ExecSection, ExtendedCardSection, HandlerSection, InputKey,
+    InterfaceSection, KindSection, LlmSection, OtherwiseKey, ProgramSection, ProviderSection,
+    RecoveryKey, SkillSection, ToolDetailKey, UnavailableKey, UpstreamAuthSection,
+    UpstreamTlsSection, WorkerSection,
 };
 pub(crate) use auth::{
     AuthSection, CertificateNameKey, ClientAuthKey, JwtSection, ScopeKey, TenantFromKey,

@@ -576,15 +576,13 @@ fn completed(mut profile: Profile, section: AgentSection) -> Result<Profile, Key
     if !kind.runs_programs() {
         profile.grace = span(common.kill_grace).unwrap_or(profile.grace);
     }
-    profile.extensions = common
-        .extensions
-        .into_iter()
-        .map(|extension| Extension {
-            uri: extension.uri,
-            description: extension.description,
-            required: extension.required,
-        })
-        .collect();
+    for extension in common.extensions {
+        let (uri, description, required) =
+            (extension.uri, extension.description, extension.required);
+        // The kind of agent may have declared it.
+        profile.extensions.retain(|known| known.uri != uri);
+        profile.extensions.push(Extension { uri, description, required });
+    }
     Ok(profile)
 }
 

@@ -63,6 +63,15 @@ with_both! {
     a_message_is_no_command_and_reads_no_file,
     background_work_is_waited_for_and_each_later_message_has_its_own_answer,
     a_message_after_background_work_was_cut_off_has_its_own_answer,
+    background_work_ends_with_the_answer_if_the_settings_say_so,
+    a_message_to_a_task_at_work_reaches_it_at_once,
+    the_words_of_a_denial_reach_the_model,
+    a_granted_rule_holds_for_the_conversation,
+    the_rules_of_the_settings_decide_before_the_caller,
+    a_second_answer_to_a_question_is_not_a_prompt,
+    its_own_question_takes_several_choices_and_other_words,
+    a_tool_call_has_its_data,
+    refused_credentials_end_the_task_at_once,
 }
 
 /// A server with Claude Code as its agent, and the model that it asks.
@@ -289,8 +298,8 @@ async fn what_it_may_not_do_unasked_waits_for_its_caller(cli: Cli) {
     let parts = &asked.body["status"]["message"]["parts"];
     assert!(parts[0]["text"].as_str().unwrap().starts_with("Approve: Bash: touch made"), "{parts}");
     let choices = parts[1]["data"]["approval"]["choices"].as_array().unwrap();
-    let grants: Vec<_> = choices.iter().map(|choice| &choice["grants"]).collect();
-    assert_eq!(grants, [true, true, false]);
+    let names: Vec<_> = choices.iter().map(|choice| &choice["id"]).collect();
+    assert_eq!((names[0], names[names.len() - 1]), (&json!("allow"), &json!("deny")));
     assert!(!bench.has_run());
     assert_eq!(bench.agents().len(), 1, "it waits");
 
@@ -404,6 +413,190 @@ async fn a_second_message_of_a_context_goes_on_in_its_session(cli: Cli) {
     let lost = bench.say(&lost).await;
     assert_eq!(artifact(&lost, "assistant-response"), "Fresh.");
     assert_ne!(session(&lost), session(&other));
+    let told = texts(&lost);
+    assert!(told.iter().any(|text| text.starts_with("The agent's earlier session")), "{told:?}");
+    let asked = bench.asked().pop().unwrap();
+    for earlier in ["What is it?", "Red?", "And now?"] {
+        assert!(asked.contains(earlier), "the stored conversation: {asked}");
+    }
+}
+
+async fn background_work_ends_with_the_answer_if_the_settings_say_so(cli: Cli) {
+    let steps = [background("sleep 600"), text("It runs.")];
+    let bench = Bench::start(cli, steps, "force = true\nbackground = \"end\"").await;
+    let done = bench.say(&Draft::new(uuid(), "Sleep")).await;
+    assert_eq!(state(&done), "completed", "{done}");
+    assert_eq!(artifact(&done, "result")["summary"], "It runs.");
+    eventually(TIMEOUT, "no agent is left", async || bench.agents().is_empty()).await;
+}
+
+/// A command that runs until the file `go` exists.
+fn waits_for_go() -> Step {
+    let command = "until [ -e go ]; do sleep 0.1; done; touch made";
+    let arguments = json!({ "command": command, "description": "Waits" });
+    Step::Tool { name: "Bash".to_owned(), arguments }
+}
+
+async fn a_message_to_a_task_at_work_reaches_it_at_once(cli: Cli) {
+    let bench = Bench::start(cli, [waits_for_go(), text("Both done.")], "force = true").await;
+    let work = begun(&bench.herald, "Wait").await;
+    let is_told = async |text: &str| {
+        let task = task(&bench.herald, &work).await;
+        task["status"]["message"]["parts"][0]["text"] == text
+    };
+    eventually(TIMEOUT, "it waits", async || is_told("Using tool: Bash").await).await;
+    let more = Draft::new(uuid(), "Also count to cobalt").to(&work);
+    bench.herald.call(&Wire::Rest.send("", &more, true)).await;
+    let steered = "The agent got the message while it works.";
+    eventually(TIMEOUT, "the message arrives", async || is_told(steered).await).await;
+    assert_eq!(bench.agents().len(), 1, "the same program has it");
+    fs::write(bench.home.path().join("repo/go"), "").unwrap();
+    let done = ended(&bench.herald, &work).await;
+    assert_eq!(state(&done), "completed", "{done}");
+    assert_eq!(artifact(&done, "assistant-response"), "Both done.");
+    assert_eq!(bench.asked_with("count to cobalt"), [1], "within the same turn");
+}
+
+async fn the_words_of_a_denial_reach_the_model(cli: Cli) {
+    let bench = Bench::start(cli, [command(), text("With npm, then.")], "").await;
+    let asked = bench.say(&Draft::new(uuid(), "Count")).await;
+    let denied = Draft::new(uuid(), "no, use npm instead of touch").to(id(&asked));
+    let done = bench.say(&denied).await;
+    assert_eq!(artifact(&done, "assistant-response"), "With npm, then.", "{done}");
+    assert!(!bench.has_run());
+    assert_eq!(bench.asked_with("use npm instead of touch"), [1]);
+}
+
+/// A command whose rule Claude Code offers to add.
+fn plain_command() -> Step {
+    let arguments = json!({ "command": "touch made", "description": "Makes" });
+    Step::Tool { name: "Bash".to_owned(), arguments }
+}
+
+async fn a_granted_rule_holds_for_the_conversation(cli: Cli) {
+    let steps = [plain_command(), text("Made."), plain_command(), text("Made again.")];
+    let mut bench = Bench::start(cli, steps, "").await;
+    let asked = bench.say(&Draft::new(uuid(), "Make")).await;
+    let parts = &asked["status"]["message"]["parts"];
+    let choices = parts[1]["data"]["approval"]["choices"].as_array().unwrap();
+    let always = choices.iter().find(|choice| choice["id"] == "always").unwrap();
+    let rule = always["rules"][0].as_str().unwrap();
+    assert!(rule.starts_with("Bash("), "{always}");
+    assert!(parts[0]["text"].as_str().unwrap().contains(rule), "{parts}");
+    let done = bench.say(&Draft::new(uuid(), "always").to(id(&asked))).await;
+    assert_eq!(state(&done), "completed", "{done}");
+    assert_eq!(artifact(&done, "agent-metadata")["grants"], json!([rule]));
+    fs::remove_file(bench.home.path().join("repo/made")).unwrap();
+    bench.herald.restart_cleanly().await;
+    let context = done["contextId"].as_str().unwrap();
+    let again = bench.say(&Draft::new(uuid(), "Make again").within(context)).await;
+    assert_eq!(state(&again), "completed", "{again}");
+    assert!(bench.has_run());
+}
+
+async fn the_rules_of_the_settings_decide_before_the_caller(cli: Cli) {
+    let rules = "allow = [\"Bash(touch *)\"]";
+    let bench = Bench::start(cli, [plain_command(), text("Made.")], rules).await;
+    let done = bench.say(&Draft::new(uuid(), "Make")).await;
+    assert_eq!(state(&done), "completed", "{done}");
+    assert!(bench.has_run());
+
+    let rules = "force = true\ndeny = [\"Bash(touch *)\"]";
+    let bench = Bench::start(cli, [command(), text("Not made.")], rules).await;
+    let done = bench.say(&Draft::new(uuid(), "Make")).await;
+    assert_eq!(state(&done), "completed", "{done}");
+    assert!(!bench.has_run());
+    let told = texts(&done);
+    let denied = "Denied by the rule Bash(touch *): Bash: touch made";
+    assert!(told.iter().any(|text| text.starts_with(denied)), "{told:?}");
+}
+
+async fn a_second_answer_to_a_question_is_not_a_prompt(cli: Cli) {
+    let bench = Bench::start(cli, [waits_for_go(), text("Made.")], "").await;
+    let asked = bench.say(&Draft::new(uuid(), "Wait")).await;
+    assert_eq!(state(&asked), "input-required");
+    for answer in ["allow", "deny"] {
+        let answer = Draft::new(uuid(), answer).to(id(&asked));
+        bench.herald.call(&Wire::Rest.send("", &answer, true)).await;
+    }
+    fs::write(bench.home.path().join("repo/go"), "").unwrap();
+    let done = ended(&bench.herald, id(&asked)).await;
+    assert_eq!(state(&done), "completed", "{done}");
+    assert_eq!(artifact(&done, "assistant-response"), "Made.");
+    assert!(bench.has_run());
+    assert_eq!(bench.asked().len(), 2, "the model was asked nothing else");
+}
+
+async fn its_own_question_takes_several_choices_and_other_words(cli: Cli) {
+    let question = |header: &str, multiple: bool| {
+        json!({
+            "question": format!("Which {header}?"), "header": header, "multiSelect": multiple,
+            "options": [
+                { "label": "Red", "description": "red" }, { "label": "Blue", "description": "blue" },
+            ],
+        })
+    };
+    let arguments = json!({ "questions": [question("colours", true), question("shade", false)] });
+    let ask = Step::Tool { name: "AskUserQuestion".to_owned(), arguments };
+    let bench = Bench::start(cli, [ask, text("Thanks.")], "").await;
+    let asked = bench.say(&Draft::new(uuid(), "Ask me")).await;
+    let first = asked["status"]["message"]["parts"][0]["text"].as_str().unwrap();
+    assert!(first.starts_with("Which colours?"), "{first}");
+    let next = bench.say(&Draft::new(uuid(), "Red, Blue").to(id(&asked))).await;
+    let second = next["status"]["message"]["parts"][0]["text"].as_str().unwrap();
+    assert!(second.starts_with("Which shade?"), "{second}");
+    let done = bench.say(&Draft::new(uuid(), "a dark green").to(id(&asked))).await;
+    assert_eq!(state(&done), "completed", "{done}");
+    let asked = &bench.asked()[1];
+    for answer in ["Red, Blue", "a dark green"] {
+        assert!(asked.contains(answer), "{answer}: {asked}");
+    }
+}
+
+async fn a_tool_call_has_its_data(cli: Cli) {
+    let file = json!({ "file_path": "PLACE/made", "content": "one\ntwo\n" });
+    let write = |home: &str| Step::Tool {
+        name: "Write".to_owned(),
+        arguments: serde_json::from_str(&file.to_string().replace("PLACE", home)).unwrap(),
+    };
+    let bench = Bench::start(cli, [text("unused")], "force = true").await;
+    let home = bench.home.path().join("repo");
+    bench.model.beside("Write it", [write(home.to_str().unwrap()), text("Written.")]);
+    let client = bench.herald.client().await;
+    let draft = Draft::new(uuid(), "Write it");
+    let mut stream = client.open(&Wire::OldRpc.stream("", &draft)).await.unwrap();
+    let frames = Wire::OldRpc.rest_of(&mut stream).await.unwrap();
+    let data = frames.iter().map(|frame| &frame.body["status"]["message"]["metadata"][ACTIVITY]);
+    let tools: Vec<_> = data.map(|data| &data["tool"]).filter(|tool| !tool.is_null()).collect();
+    let [started, ended] = tools[..] else { panic!("{frames:#?}") };
+    assert_eq!((&started["phase"], &started["name"]), (&json!("started"), &json!("Write")));
+    assert_eq!(started["kind"], "edit");
+    assert_eq!(started["input"]["content"], "one\ntwo\n");
+    assert_eq!(started["locations"][0]["path"], started["input"]["file_path"]);
+    assert_eq!((&ended["phase"], &ended["id"]), (&json!("completed"), &started["id"]));
+    let diff = ended["diff"].as_str().unwrap();
+    assert!(diff.ends_with("@@ -0,0 +1,2 @@\n+one\n+two\n"), "{diff}");
+    let card = bench.herald.call(&Call::get("/.well-known/agent-card.json")).await;
+    let card = String::from_utf8_lossy(&card.body).into_owned();
+    assert!(card.contains(ACTIVITY), "the card names the extension: {card}");
+}
+
+const ACTIVITY: &str = "https://github.com/herald-a2a/herald/blob/main/docs/activity.md#v1";
+
+async fn refused_credentials_end_the_task_at_once(cli: Cli) {
+    let bench = Bench::retrying(cli, 10, [Step::Status(401)], "").await;
+    let task = told(&bench.herald, "Hello").await;
+    let (_, reason) = failure(&task);
+    assert_eq!(reason, "AGENT_FAILED");
+    assert!(bench.asked().len() <= 2, "no retry with the same key: {}", bench.asked().len());
+    eventually(TIMEOUT, "no agent is left", async || bench.agents().is_empty()).await;
+}
+
+/// The status texts of a task, in order.
+fn texts(task: &Value) -> Vec<&str> {
+    let history = task["history"].as_array().unwrap().iter();
+    let said = history.filter(|message| message["role"] == "agent");
+    said.filter_map(|message| message["parts"][0]["text"].as_str()).collect()
 }
 
 async fn time_and_silence_end_it(cli: Cli) {
@@ -448,7 +641,8 @@ async fn a_model_that_does_not_answer_is_reported(cli: Cli) {
     let draft = Draft::new(uuid(), "Hello");
     let mut stream = client.open(&Wire::OldRpc.stream("", &draft)).await.unwrap();
     let frames = Wire::OldRpc.rest_of(&mut stream).await.unwrap();
-    assert_eq!(words(&frames), ["The model does not answer: retry 1 of 2"], "{frames:#?}");
+    let retry = "The model does not answer (HTTP 503): retry 1 of 2";
+    assert!(words(&frames)[0].starts_with(retry), "{frames:#?}");
     assert_eq!(frames.last().unwrap().state().as_deref(), Some("completed"));
 }
 

@@ -167,6 +167,38 @@ pub(crate) struct CodingSection {
     pub(crate) approval_timeout: Option<TimeSpan>,
     /// The number of its questions that may be open beside the running turns.
     pub(crate) max_waiting: Option<usize>,
+    /// Tool calls that need no question, such as `Edit` or `Bash(npm run *)`.
+    #[serde(default)]
+    pub(crate) allow: Vec<String>,
+    /// Tool calls that the caller is asked about, although `allow` or `force` has them.
+    #[serde(default)]
+    pub(crate) ask: Vec<String>,
+    /// Tool calls that are always denied.
+    #[serde(default)]
+    pub(crate) deny: Vec<String>,
+    /// The amount of detail about tool calls that callers see.
+    pub(crate) tool_detail: Option<ToolDetailKey>,
+    /// True to let callers see its thoughts.
+    pub(crate) thinking: Option<bool>,
+    /// The end of a turn whose background work goes on.
+    pub(crate) background: Option<BackgroundKey>,
+}
+
+/// The amount of detail about tool calls.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ToolDetailKey {
+    Name,
+    Short,
+    Full,
+}
+
+/// The end of a turn whose background work goes on.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum BackgroundKey {
+    Wait,
+    End,
 }
 
 /// A language model behind an HTTP endpoint.

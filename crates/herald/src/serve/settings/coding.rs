@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use herald_agents::{
-    Coding, Preset,
+    BackgroundPolicy, Coding, PermissionRule, PermissionRules, Preset, ToolDetail,
     process::{Processes, Program},
 };
 use herald_engine::{Agent, Profile};
@@ -12,7 +12,10 @@ use serde_json::{Map, Value};
 
 use crate::{
     args::Serve,
-    serve::config::{AgentSection, CodingSection, KeyError, KindSection, ProgramSection, TimeSpan},
+    serve::config::{
+        AgentSection, BackgroundKey, CodingSection, KeyError, KindSection, ProgramSection,
+        TimeSpan, ToolDetailKey,
+    },
 };
 
 use super::{codex, environment, program, recovery, span};
@@ -129,6 +132,19 @@ pub(super) fn agent(
         None => coding.start_timeout,
     };
     coding.approval_timeout = span(own.approval_timeout).unwrap_or(coding.approval_timeout);
+    coding.rules = rules(own)?;
+    coding.tool_detail = match own.tool_detail {
+        Some(ToolDetailKey::Name) => ToolDetail::Name,
+        Some(ToolDetailKey::Short) => ToolDetail::Short,
+        Some(ToolDetailKey::Full) => ToolDetail::Full,
+        None => coding.tool_detail,
+    };
+    coding.thinking = own.thinking.unwrap_or(coding.thinking);
+    coding.background = match own.background {
+        Some(BackgroundKey::Wait) => BackgroundPolicy::Wait,
+        Some(BackgroundKey::End) => BackgroundPolicy::End,
+        None => coding.background,
+    };
     coding.max_output = keys.max_output.map_or(coding.max_output, |size| size.0);
     coding.error_detail = program::error_detail(keys.error_detail, coding.error_detail);
     let mut profile = coding.profile();
@@ -136,6 +152,19 @@ pub(super) fn agent(
     profile.memory = own.memory.unwrap_or(profile.memory);
     profile.recovery = recovery(keys.attempts, profile.recovery);
     Ok((profile, Arc::new(coding)))
+}
+
+/// The rules of an agent.
+fn rules(own: &CodingSection) -> Result<PermissionRules, KeyError> {
+    let parse = |key: &'static str, texts: &[String]| {
+        let rules = texts.iter().map(|text| text.parse::<PermissionRule>());
+        rules.collect::<Result<Vec<_>, _>>().map_err(|fault| KeyError::new(key, fault.to_string()))
+    };
+    Ok(PermissionRules {
+        allow: parse("allow", &own.allow)?,
+        ask: parse("ask", &own.ask)?,
+        deny: parse("deny", &own.deny)?,
+    })
 }
 
 /// Checks a profile, as far as that is possible before the agent runs, and returns the settings in it.
