@@ -80,7 +80,7 @@ pub(crate) fn check(declaration: &Declaration) -> Result<(), Error> {
 }
 
 /// The size of all texts.
-fn bytes(declaration: &Declaration) -> usize {
+pub(crate) fn bytes(declaration: &Declaration) -> usize {
     let of = |words: &[String]| words.iter().map(String::len).sum::<usize>();
     let skill = |skill: &DeclaredSkill| {
         let DeclaredSkill { id, name, description, tags, examples } = skill;

@@ -42,7 +42,7 @@ pub(super) async fn list(
         }
     }
     let role = query.role.as_deref().map(AgentName::from);
-    let filter = RegistrationFilter { role: role.clone() };
+    let filter = RegistrationFilter { role: role.clone(), name: None };
     let registrations = request.operator().registrations(&filter)?;
     let mut by_role: HashMap<&AgentName, Vec<&Listed>> = HashMap::new();
     for one in &registrations {
@@ -99,6 +99,8 @@ pub(super) async fn register(
     _: Nothing,
     new: RegisterAgent,
 ) -> Result<RegisteredAgent, Error> {
+    let tenant = &request.caller.owner().tenant;
+    let limits = request.shared().caller_limits.registrations(tenant);
     if let Some(card_url) = &new.card_url {
         let only = RegisterAgent {
             role: new.role.clone(),
@@ -110,15 +112,16 @@ pub(super) async fn register(
             return Err(Error::field("card_url", text));
         }
         let remotes = request.shared().remotes.as_deref();
+        let operator = request.operator();
         let registration =
-            remote::register(remotes, &request.operator(), new.role, card_url).await?;
+            remote::register(remotes, &operator, new.role, card_url, limits).await?;
         return Ok(registered(request, registration));
     }
     let role = new.role.clone().ok_or_else(|| Error::field("role", "is missing"))?;
     let (name, instance) = (new.name.clone(), new.instance_id.clone());
     let declaration = declaration(new);
     let worker = WorkerToRegister { role, instance, name, declaration };
-    let registration = request.operator().register_worker(worker).await?;
+    let registration = request.operator().register_worker(worker, limits).await?;
     Ok(registered(request, registration))
 }
 
