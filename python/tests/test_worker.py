@@ -247,5 +247,13 @@ class Calls(WithServer):
             asyncio.run(send_to_agent(agent_name="a:b:c", message="Hello", server=self.url))
 
 
+    def test_all_pages_of_a_list_are_read(self):
+        first = {"agents": [{"role": "a"}], "routing_note": "...", "next_page_token": "t1"}
+        self.http.replies += [(200, first), (200, {"agents": [{"role": "b"}], "routing_note": "..."})]
+        listed = asyncio.run(discover_agents(self.url, tag="python"))
+        self.assertEqual([agent["role"] for agent in listed], ["a", "b"])
+        self.assertEqual(self.http.seen[1][1], "/api/agents?tag=python&page_token=t1")
+
+
 if __name__ == "__main__":
     unittest.main()
