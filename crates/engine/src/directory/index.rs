@@ -10,7 +10,7 @@ use herald_protocol::{AgentName, Timestamp};
 use crate::store::{Declaration, DeclaredSkill, Owner, PinnedCard, Registration, RegistrationName};
 
 use super::{
-    Listed, declaration,
+    Listed,
     role_index::{RoleIndex, WorkerAge},
 };
 
@@ -235,7 +235,7 @@ impl DirectoryIndex {
 impl DirectoryUse {
     /// The use of one registration.
     pub(crate) fn of(declared: &Declaration, card: Option<&PinnedCard>) -> Self {
-        let texts = declaration::bytes(declared) + card.map_or(0, |card| card.document.len());
+        let texts = declared.text_bytes() + card.map_or(0, |card| card.document.len());
         Self { registrations: 1, bytes: BYTES_PER_REGISTRATION + COPIES * texts }
     }
 

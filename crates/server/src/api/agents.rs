@@ -64,7 +64,7 @@ pub(super) async fn list(
         let name = &profile.name;
         role.as_ref().is_none_or(|role| role == name) && request.caller.may_use(name)
     });
-    let mut candidates = Candidate::all(allowed, &registrations);
+    let mut candidates = ListCandidate::all(allowed, &registrations);
     candidates.retain(|one| after.as_deref().is_none_or(|after| one.name > after));
     candidates.sort_unstable_by_key(|one| one.name);
     let (running, turns) = (running_turns(request), turns_of_workers(request));
@@ -72,7 +72,7 @@ pub(super) async fn list(
     let (mut bytes, mut has_more) = (0, false);
     // The entry of the role, for the workers that follow each other.
     let mut own: Option<(&AgentName, AgentEntry)> = None;
-    for (number, Candidate { profile, listed, .. }) in candidates.into_iter().enumerate() {
+    for (number, ListCandidate { profile, listed, .. }) in candidates.into_iter().enumerate() {
         // A search through many agents lets other calls pass.
         if number % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1 {
             tokio::task::yield_now().await;
@@ -241,14 +241,14 @@ fn turns_of_workers(request: &ApiRequest<'_>) -> HashMap<MemberId, usize> {
 }
 
 /// An agent or a worker that may be on a page, by its name in the list.
-struct Candidate<'a> {
+struct ListCandidate<'a> {
     name: &'a str,
     profile: &'a Profile,
     /// The worker or the remote agent; `None` for an agent that has neither.
     listed: Option<&'a Listed>,
 }
 
-impl<'a> Candidate<'a> {
+impl<'a> ListCandidate<'a> {
     fn all(
         profiles: impl Iterator<Item = &'a Arc<Profile>>,
         registrations: &'a [Listed],
