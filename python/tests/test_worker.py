@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import threading
+import types
 import unittest
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -12,9 +13,10 @@ import sys
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from agent_worker import Cancelled, Refused, Unreachable, discover_agents, send_to_agent  # noqa: E402
-from agent_worker import agents  # noqa: E402
+from agent_worker import Worker, agents, worker  # noqa: E402
 from agent_worker.server import Backoff, Interrupted, Request, Server, agent_path  # noqa: E402
 from agent_worker.turn import Failed, Turn  # noqa: E402
+from herald.handler import TaskHandler  # noqa: E402
 
 
 def refusal(status, reason, text="no"):
@@ -245,6 +247,64 @@ class Calls(WithServer):
         self.assertEqual(body["message"]["parts"], [{"text": "Hello"}])
         with self.assertRaisesRegex(Refused, "use the role"):
             asyncio.run(send_to_agent(agent_name="a:b:c", message="Hello", server=self.url))
+
+
+    def test_all_pages_of_a_list_are_read(self):
+        first = {"agents": [{"role": "a"}], "routing_note": "...", "next_page_token": "t1"}
+        self.http.replies += [(200, first), (200, {"agents": [{"role": "b"}], "routing_note": "..."})]
+        listed = asyncio.run(discover_agents(self.url, tag="python"))
+        self.assertEqual([agent["role"] for agent in listed], ["a", "b"])
+        self.assertEqual(self.http.seen[1][1], "/api/agents?tag=python&page_token=t1")
+
+
+class Descriptions(WithServer):
+    """A worker that is refused, which shows its registration."""
+
+    def registered(self, register):
+        self.http.replies.append(refusal(403, "AUTHORIZATION_FAILED"))
+        with self.assertRaises((Refused, SystemExit)):
+            register()
+        return self.http.seen[-1][2]["description"]
+
+    def test_the_docstring_of_a_handler_is_the_description(self):
+        class Documented(TaskHandler):
+            """Reviews Python code.
+
+            Slowly.
+            """
+
+            name = "reviewer"
+
+            async def process_task(self, task_id, message, session_id=None):
+                yield None
+
+        class Silent(Documented):
+            name = "silent"
+
+        module = types.ModuleType("documented_handlers")
+        module.Documented, module.Silent = Documented, Silent
+        sys.modules[module.__name__] = module
+        self.addCleanup(sys.modules.pop, module.__name__)
+        common = ["--server", self.url, "--agent-name", "reviewer", "--handler"]
+        for given, description in [
+            (["documented_handlers:Documented"], "Reviews Python code.\n\nSlowly."),
+            (["documented_handlers:Documented", "--agent-description", "Own"], "Own"),
+            (["documented_handlers:Silent"], ""),
+        ]:
+            self.assertEqual(self.registered(lambda: worker.main(common + given)), description)
+
+    def test_the_docstring_of_a_function_is_the_description(self):
+        def review(turn):
+            """Reviews Python code."""
+
+        def run(function, *description):
+            return self.registered(lambda: Worker(self.url, "reviewer", *description).run(function))
+
+        self.assertEqual(run(review), "Reviews Python code.")
+        self.assertEqual(run(review, "Own"), "Own")
+        self.assertEqual(run(lambda turn: None), "")
+        review.__doc__ = "ä" * 4000
+        self.assertEqual(run(review), "ä" * 2048)
 
 
 if __name__ == "__main__":

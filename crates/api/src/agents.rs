@@ -6,7 +6,7 @@ use herald_protocol::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Filters of a list of agents. Each applies.
+/// Filters of a list of agents, and its pages. Each filter applies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentsQuery {
@@ -22,9 +22,15 @@ pub struct AgentsQuery {
     /// The agents with this text, in any case, in their name, their description or one of their skills.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// Entries on a page, 1 to 1000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_size: Option<u32>,
+    /// The `next_page_token` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_token: Option<String>,
 }
 
-/// The agents that the caller may use.
+/// A page of the agents that the caller may use: up to 1000 entries, fewer if they have more than 1 MiB together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentList {
     /// The agents, by name. A role has one entry for each of its workers that are alive, or one of its own if it has
@@ -32,6 +38,9 @@ pub struct AgentList {
     pub agents: Vec<AgentView>,
     /// The member of an entry that routes a message.
     pub routing_note: String,
+    /// Present if there is another page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_page_token: Option<String>,
 }
 
 /// An agent, or a worker of one.

@@ -126,7 +126,7 @@ impl EngineBuilder {
         Ok(Engine::new(Core {
             store: self.store,
             registry,
-            cache: Arc::new(TaskCache::new(settings.memory / 16 * 3)),
+            cache: Arc::new(TaskCache::new(settings.memory / 8)),
             requests: MemoryBudget::with_small_pool(memory / 4, SENDERS),
             turns: all_of(&MemoryBudget::with_small_pool(memory / 4, 1)),
             histories: all_of(&MemoryBudget::with_small_pool(memory / 8, 1)),

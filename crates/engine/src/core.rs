@@ -106,6 +106,11 @@ impl Core {
         Timestamp::from_millis(self.now().as_millis().saturating_sub(age))
     }
 
+    /// The memory of registrations, in bytes.
+    pub(crate) fn registration_memory(&self) -> usize {
+        usize::try_from(self.settings.memory / 16).unwrap_or(usize::MAX)
+    }
+
     /// Tells the observer of a step, if there is one.
     pub(crate) fn observe(&self, key: &Key, step: TaskStep<'_>) {
         if let Some(observer) = &self.observer {

@@ -23,10 +23,10 @@ use herald_protocol::{
 use crate::{
     agents::profile::Profile,
     metrics::Counter,
-    store::{Declaration, Registration, RegistrationName, Store, StoreError},
+    store::{Declaration, Owner, Registration, RegistrationName, Store, StoreError},
 };
 
-pub(crate) use index::RoleSummary;
+pub(crate) use index::{DirectoryUse, RoleSummary};
 
 use index::DirectoryIndex;
 
@@ -106,9 +106,19 @@ impl Directory {
         read(&self.index).role(role).map_or(0, |role| role.words_with(further))
     }
 
-    /// The number of living registrations.
-    pub(crate) fn len(&self, alive_since: Timestamp) -> usize {
-        self.alive(alive_since).len()
+    /// The use of all living registrations, without the one of this name.
+    pub(crate) fn total_without(&self, name: &str, alive_since: Timestamp) -> DirectoryUse {
+        self.alive(alive_since).total_without(name)
+    }
+
+    /// The same of the owners that count.
+    pub(crate) fn use_without(
+        &self,
+        name: &str,
+        alive_since: Timestamp,
+        counts: impl Fn(&Owner) -> bool,
+    ) -> DirectoryUse {
+        self.alive(alive_since).use_without(name, counts)
     }
 
     /// Notes a sign of life. Returns false if there is no living registration of this name.
@@ -226,6 +236,11 @@ impl Directory {
                 seen.remove(&name);
             }
         }
+    }
+
+    /// The number of living registrations.
+    pub(crate) fn len(&self, alive_since: Timestamp) -> usize {
+        self.alive(alive_since).len()
     }
 
     /// The registrations that were read so far.

@@ -61,7 +61,7 @@ pub use engine::Engine;
 pub use observer::{Observer, TaskStep};
 pub use operator::{
     Operator,
-    agents::{NewRemoteAgent, RegistrationFilter, WorkerToRegister},
+    agents::{NewRemoteAgent, RegistrationFilter, RegistrationLimits, WorkerToRegister},
     keys::NewApiKey,
     tasks::{SummaryPage, TaskFilter, TaskSummary},
     webhooks::Replay,

@@ -12,9 +12,10 @@ pub struct Settings {
     pub limits: TaskLimits,
     /// The approximate number of bytes that tasks take in memory: a quarter for requests until they
     /// are stored, a quarter for running turns, an eighth for the conversation histories of turns,
-    /// an eighth for large tasks while they are read, and a quarter for the tasks that were used
-    /// last. Requests and turns beyond it wait; other tasks are read from the store when they are
-    /// needed.
+    /// an eighth for large tasks while they are read, an eighth for the tasks that were used last, a
+    /// sixteenth for deliveries to webhooks and a sixteenth for registrations. Requests, turns and
+    /// deliveries beyond it wait, and registrations are refused; other tasks are read from the store
+    /// when they are needed.
     pub memory: u64,
     /// The longest wait of a blocking send. After it the caller gets the task in its current state.
     pub send_wait: Duration,

@@ -1,4 +1,5 @@
-//! Limits of callers and tenants: requests per second, open streams, stored tasks, and refused credentials.
+//! Limits of callers and tenants: requests per second, open streams, stored tasks, registrations, and refused
+//! credentials.
 
 mod pending;
 mod rate;
@@ -6,7 +7,7 @@ mod stored;
 
 use std::{collections::HashMap, fmt::Display, hash::Hash, net::IpAddr, time::Duration};
 
-use herald_engine::{Caller, budget::Payer, store::Usage};
+use herald_engine::{Caller, RegistrationLimits, budget::Payer, store::Usage};
 use herald_protocol::{Error, ErrorKind, TenantId};
 
 use crate::{
@@ -34,6 +35,8 @@ pub(crate) struct CallerLimits {
     streams: Streams,
     stored: StoredLimitsByTenant,
     pending: PendingMessages,
+    registrations: RegistrationLimits,
+    registrations_of_tenants: HashMap<TenantId, RegistrationLimits>,
     refused: Option<Rate<IpAddr>>,
     /// True if the limit of refused credentials is that of loopback addresses too.
     refuses_loopback: bool,
@@ -77,12 +80,19 @@ impl CallerLimits {
             Some(rate) => (Some(rate), true),
             None => (Some(REFUSED_PER_SECOND), false),
         };
+        let usual = RegistrationLimits::default();
+        let default = registrations(&limits.caller, &limits.tenant, usual);
+        let of_tenant = |(name, own): (&TenantId, &TenantLimits)| {
+            (name.clone(), registrations(&own.caller, &own.tenant, default))
+        };
         Self {
             callers: Rates::new("limits.caller", &limits.caller, limits, |own| &own.caller),
             tenants: Rates::new("limits.tenant", &limits.tenant, limits, |own| &own.tenant),
             streams: Streams::new(limits),
             stored: StoredLimitsByTenant::new(limits),
             pending: PendingMessages::default(),
+            registrations: default,
+            registrations_of_tenants: limits.tenants.iter().map(of_tenant).collect(),
             refused: refused.and_then(|rate| Rate::new(rate, REFUSED_BURST.max(rate))),
             refuses_loopback,
         }
@@ -147,6 +157,11 @@ impl CallerLimits {
     /// The limits of stored tasks of a tenant and its callers, if there are any.
     pub(crate) fn stored(&self, tenant: &TenantId) -> Option<StoredLimits> {
         self.stored.of(tenant)
+    }
+
+    /// The limits of the registrations of a tenant and its callers.
+    pub(crate) fn registrations(&self, tenant: &TenantId) -> RegistrationLimits {
+        *self.registrations_of_tenants.get(tenant).unwrap_or(&self.registrations)
     }
 
     /// Reserves the part of a limit that a message takes until it is stored. `used` reads what is stored.
@@ -231,6 +246,18 @@ impl Streams {
             per_caller: of(per_caller, |tenant| tenant.caller.streams),
             per_tenant: of(limits.tenant.streams.unwrap_or(0), |tenant| tenant.tenant.streams),
         }
+    }
+}
+
+/// The limits of registrations that these set, otherwise those of `default`.
+fn registrations(
+    caller: &UsageLimits,
+    tenant: &UsageLimits,
+    default: RegistrationLimits,
+) -> RegistrationLimits {
+    RegistrationLimits {
+        per_principal: caller.registrations.map_or(default.per_principal, unless_zero),
+        per_tenant: tenant.registrations.map_or(default.per_tenant, unless_zero),
     }
 }
 

@@ -130,6 +130,8 @@ pub struct UsageLimits {
     pub queued_tasks: Option<u64>,
     /// Bytes of the logs of all stored tasks. Beyond them no message is accepted.
     pub stored_bytes: Option<u64>,
+    /// Registrations of workers and remote agents; by default 1000 of a caller.
+    pub registrations: Option<usize>,
 }
 
 /// Limits of one tenant, in place of the defaults.

@@ -6,7 +6,7 @@
 use std::{collections::HashSet, convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use herald_engine::{
-    Agent, Engine, NewRemoteAgent, Operator, Profile, Skill,
+    Agent, Engine, NewRemoteAgent, Operator, Profile, RegistrationLimits, Skill,
     store::{Declaration, DeclaredSkill, PinnedCard, Registration},
 };
 use herald_protocol::{
@@ -205,6 +205,7 @@ pub(crate) async fn register(
     operator: &Operator<'_>,
     role: Option<String>,
     url: &str,
+    limits: RegistrationLimits,
 ) -> Result<Registration, Error> {
     let Some(remotes) = remotes else {
         let text = "this server cannot call remote agents";
@@ -225,7 +226,8 @@ pub(crate) async fn register(
     let pinned =
         PinnedCard { url: url.to_owned(), digest: digest(&card), document, changed_to: None };
     let declaration = declaration(&card);
-    operator.register_remote(NewRemoteAgent { role, card: pinned, declaration, agent }).await
+    let new = NewRemoteAgent { role, card: pinned, declaration, agent };
+    operator.register_remote(new, limits).await
 }
 
 /// Gives an interface without a URL those at the place of its card, as clients call it: some agents before 1.0 have no

@@ -10,6 +10,9 @@ from urllib.parse import quote, urlencode
 
 from .server import DEFAULT_SERVER, Server
 
+#: The most pages of a list of agents.
+MOST_PAGES = 1000
+
 
 async def discover_agents(
     server: Optional[str] = None,
@@ -25,11 +28,17 @@ async def discover_agents(
     Send to the `role` of an entry. The server is that of `A2A_SERVER_URL`, or on this machine, unless
     one is given.
     """
-    filters = {"role": role, "skill": skill, "tag": tag, "text": text}
-    query = urlencode({name: value for name, value in filters.items() if value is not None})
-    path = f"/api/agents?{query}" if query else "/api/agents"
-    found = await asyncio.to_thread(_server(server, token).call, "GET", path)
-    return found["agents"]
+    query = {"role": role, "skill": skill, "tag": tag, "text": text}
+    query = {name: value for name, value in query.items() if value is not None}
+    found: list[dict[str, Any]] = []
+    for _ in range(MOST_PAGES):
+        path = f"/api/agents?{urlencode(query)}" if query else "/api/agents"
+        page = await asyncio.to_thread(_server(server, token).call, "GET", path)
+        found += page["agents"]
+        if not page.get("next_page_token"):
+            break
+        query["page_token"] = page["next_page_token"]
+    return found
 
 
 async def send_to_agent(

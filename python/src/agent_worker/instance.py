@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import signal
@@ -26,6 +27,14 @@ SHORT_LIFE = 60.0
 
 #: The time that turns have to stop once they must.
 STOP = 10.0
+
+
+#: The most bytes of a description.
+MOST_DESCRIPTION = 4096
+
+
+def _short(description: Optional[str]) -> str:
+    return (description or "").encode()[:MOST_DESCRIPTION].decode(errors="ignore")
 
 
 class Worker:
@@ -55,7 +64,7 @@ class Worker:
         self._registration = {
             "role": role,
             "instance_id": self.instance_id,
-            "description": description,
+            "description": _short(description),
             "labels": labels or [],
             "concurrency": concurrency,
             "recovery": "rerun" if attempts > 1 else "fail",
@@ -74,8 +83,11 @@ class Worker:
     def run(self, function: Callable[[Turn], Any]) -> None:
         """Works with a function until SIGTERM or Ctrl-C: `function(turn)` returns the text of the answer.
 
-        The function may be async. It runs in a thread of its own for each turn.
+        The function may be async. It runs in a thread of its own for each turn. Its docstring is the
+        description of the worker, unless one was given.
         """
+        if inspect.isroutine(function):
+            self._registration["description"] = self._registration["description"] or _short(inspect.getdoc(function))
         self.run_agent(agents.of_function(function))
 
     def run_agent(self, agent: Agent) -> None:

@@ -31,16 +31,21 @@ def main(arguments: Optional[list[str]] = None) -> None:
     sys.path.insert(0, "")
     find.serve_old_imports()
     try:
+        description = args.agent_description
         if args.exec:
             agent = agents.of_command(args.exec)
-        elif args.handler:
-            agent = agents.of_handler(agents.find_handler(args.handler))
         else:
-            agent = agents.of_handler(agents.choose_handler(args.handler_package, args.agent_name))
+            handler = (
+                agents.find_handler(args.handler)
+                if args.handler
+                else agents.choose_handler(args.handler_package, args.agent_name)
+            )
+            agent = agents.of_handler(handler)
+            description = description or find.description(handler)
         worker = Worker(
             args.server,
             args.agent_name,
-            args.agent_description,
+            description,
             instance=args.instance,
             concurrency=args.concurrency,
             labels=args.label,
@@ -84,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--server", default=os.environ.get("A2A_SERVER_URL"), help="URL of the server [A2A_SERVER_URL]")
     parser.add_argument("--agent-name", required=True, metavar="ROLE", help="the role, by which callers reach the agent")
-    parser.add_argument("--agent-description", default="", metavar="TEXT", help="the description in its card")
+    parser.add_argument("--agent-description", default="", metavar="TEXT", help="the description in its card [the docstring of the handler]")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--handler", metavar="MODULE:CLASS", help="work with this handler")
     chosen.add_argument("--handler-package", action="append", default=[], metavar="PACKAGE",

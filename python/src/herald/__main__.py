@@ -46,8 +46,7 @@ def main():
 
 
 def _entry(made):
-    description = (type(made).__doc__ or "").strip()
-    entry = {"name": made.name, "description": description, "place": find.place(made)}
+    entry = {"name": made.name, "description": find.description(made), "place": find.place(made)}
     if getattr(made, "admission", False) is True:
         entry["admission"] = True
     return entry

@@ -92,6 +92,11 @@ def one(spec):
     return _make(kind)
 
 
+def description(made):
+    """The docstring of a handler's own class, for its card."""
+    return inspect.cleandoc(type(made).__doc__ or "").strip()
+
+
 def place(made):
     """The class of a handler and its file, for messages."""
     kind = type(made)

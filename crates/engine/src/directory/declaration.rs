@@ -59,7 +59,7 @@ pub(crate) fn check(declaration: &Declaration) -> Result<(), Error> {
         }
     }
     words("labels", &declaration.labels, MAX_WORD)?;
-    if bytes(declaration) > MAX_BYTES {
+    if declaration.text_bytes() > MAX_BYTES {
         return Err(Error::field(
             "skills",
             format!("all texts together have more than {MAX_BYTES} bytes"),
@@ -77,20 +77,6 @@ pub(crate) fn check(declaration: &Declaration) -> Result<(), Error> {
         return Err(Error::field("memory", format!("must be at most {MAX_MEMORY}")));
     }
     recovery(declaration).map(|_| ())
-}
-
-/// The size of all texts.
-fn bytes(declaration: &Declaration) -> usize {
-    let of = |words: &[String]| words.iter().map(String::len).sum::<usize>();
-    let skill = |skill: &DeclaredSkill| {
-        let DeclaredSkill { id, name, description, tags, examples } = skill;
-        id.len() + name.len() + description.len() + of(tags) + of(examples)
-    };
-    let lists = [&declaration.input_modes, &declaration.output_modes, &declaration.labels];
-    declaration.description.len()
-        + declaration.version.len()
-        + declaration.skills.iter().map(skill).sum::<usize>()
-        + lists.into_iter().map(|list| of(list)).sum::<usize>()
 }
 
 fn words(field: &str, words: &[String], longest: usize) -> Result<(), Error> {

@@ -7,12 +7,18 @@ use std::{
 
 use herald_protocol::{AgentName, Timestamp};
 
-use crate::store::{DeclaredSkill, Registration, RegistrationName};
+use crate::store::{Declaration, DeclaredSkill, Owner, PinnedCard, Registration, RegistrationName};
 
 use super::{
     Listed,
     role_index::{RoleIndex, WorkerAge},
 };
+
+/// Memory that a registration takes beside its texts: its entries in all indexes, and the session of a worker.
+const BYTES_PER_REGISTRATION: usize = 1 << 10;
+
+/// Copies of the texts of a registration: its own, and that in the card of its role.
+const COPIES: usize = 2;
 
 /// All indexes. A registration is in each of them or in none.
 #[derive(Debug, Default)]
@@ -21,9 +27,18 @@ pub(super) struct DirectoryIndex {
     by_role: HashMap<AgentName, RoleIndex>,
     /// The workers, the one that was unseen for the longest time first. A remote agent sends no signs of life.
     by_last_seen: BTreeSet<(Timestamp, RegistrationName)>,
+    by_owner: HashMap<Owner, DirectoryUse>,
+    total: DirectoryUse,
     /// The registrations that were read, for a test of the cost.
     #[cfg(test)]
     pub(super) reads: std::sync::atomic::AtomicUsize,
+}
+
+/// A number of registrations and the memory that they take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct DirectoryUse {
+    pub(crate) registrations: usize,
+    pub(crate) bytes: usize,
 }
 
 /// The parts of a role's profile that its living workers declare.
@@ -58,6 +73,9 @@ impl DirectoryIndex {
             self.by_last_seen.insert((listed.last_seen, RegistrationName::clone(&name)));
         }
         self.by_role.entry(registration.role.clone()).or_default().add(registration);
+        let one = DirectoryUse::of_registration(registration);
+        self.total.add(one);
+        self.by_owner.entry(registration.owner.clone()).or_default().add(one);
         self.by_name.insert(name, listed);
     }
 
@@ -68,6 +86,14 @@ impl DirectoryIndex {
             role.take(&registration);
             if role.is_empty() {
                 self.by_role.remove(&registration.role);
+            }
+        }
+        let one = DirectoryUse::of_registration(&registration);
+        self.total.subtract(one);
+        if let Some(owner) = self.by_owner.get_mut(&registration.owner) {
+            owner.subtract(one);
+            if owner.registrations == 0 {
+                self.by_owner.remove(&registration.owner);
             }
         }
         Some(registration)
@@ -122,8 +148,25 @@ impl DirectoryIndex {
         self.by_name.contains_key(name)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.by_name.len()
+    /// The use of all registrations but this one.
+    pub(super) fn total_without(&self, name: &str) -> DirectoryUse {
+        let mut total = self.total;
+        if let Some(one) = self.by_name.get(name) {
+            total.subtract(DirectoryUse::of_registration(&one.registration));
+        }
+        total
+    }
+
+    /// The use of the registrations of these owners but this one.
+    pub(super) fn use_without(&self, name: &str, counts: impl Fn(&Owner) -> bool) -> DirectoryUse {
+        let mut used = DirectoryUse::default();
+        for (_, owner) in self.by_owner.iter().filter(|(owner, _)| counts(owner)) {
+            used.add(*owner);
+        }
+        if let Some(one) = self.by_name.get(name).filter(|one| counts(&one.registration.owner)) {
+            used.subtract(DirectoryUse::of_registration(&one.registration));
+        }
+        used
     }
 
     /// All registrations, by name.
@@ -176,6 +219,10 @@ impl DirectoryIndex {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
     #[cfg(test)]
     fn count_read(&self) {
         self.reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -183,4 +230,26 @@ impl DirectoryIndex {
 
     #[cfg(not(test))]
     const fn count_read(&self) {}
+}
+
+impl DirectoryUse {
+    /// The use of one registration.
+    pub(crate) fn of(declared: &Declaration, card: Option<&PinnedCard>) -> Self {
+        let texts = declared.text_bytes() + card.map_or(0, |card| card.document.len());
+        Self { registrations: 1, bytes: BYTES_PER_REGISTRATION + COPIES * texts }
+    }
+
+    fn of_registration(registration: &Registration) -> Self {
+        Self::of(&registration.declaration, registration.card.as_ref())
+    }
+
+    fn add(&mut self, other: Self) {
+        self.registrations += other.registrations;
+        self.bytes += other.bytes;
+    }
+
+    fn subtract(&mut self, other: Self) {
+        self.registrations -= other.registrations;
+        self.bytes -= other.bytes;
+    }
 }

@@ -68,6 +68,22 @@ pub struct Declaration {
     pub memory: u32,
 }
 
+impl Declaration {
+    /// The bytes of all texts.
+    pub fn text_bytes(&self) -> usize {
+        let of = |words: &[String]| words.iter().map(String::len).sum::<usize>();
+        let skill = |skill: &DeclaredSkill| {
+            let DeclaredSkill { id, name, description, tags, examples } = skill;
+            id.len() + name.len() + description.len() + of(tags) + of(examples)
+        };
+        let lists = [&self.input_modes, &self.output_modes, &self.labels];
+        self.description.len()
+            + self.version.len()
+            + self.skills.iter().map(skill).sum::<usize>()
+            + lists.into_iter().map(|list| of(list)).sum::<usize>()
+    }
+}
+
 impl Default for Declaration {
     fn default() -> Self {
         Self {

@@ -7,13 +7,13 @@ use herald_protocol::{AgentName, Error, ErrorKind, Timestamp};
 use crate::{
     agents::profile::{Agent, Profile},
     caller::Scopes,
-    directory::{Listed, declaration, name},
+    directory::{DirectoryUse, Listed, declaration, name},
     fault::refuse,
     heartbeat,
     operator::Operator,
     roles,
     store::{
-        Declaration, MemberId, NewRegistration, PinnedCard, Registration, RegistrationName,
+        Declaration, MemberId, NewRegistration, Owner, PinnedCard, Registration, RegistrationName,
         StoreError,
     },
     workers::{NewWorker, Workers},
@@ -45,17 +45,38 @@ pub struct NewRemoteAgent {
     pub agent: (Profile, Arc<dyn Agent>),
 }
 
+/// The most registrations of one principal and of one tenant; `usize::MAX` is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegistrationLimits {
+    /// Of one principal. All callers without credentials count as one.
+    pub per_principal: usize,
+    /// Of all principals of one tenant together.
+    pub per_tenant: usize,
+}
+
+impl Default for RegistrationLimits {
+    fn default() -> Self {
+        Self { per_principal: 1000, per_tenant: usize::MAX }
+    }
+}
+
 /// Filters of a list of registrations. Each applies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RegistrationFilter {
     /// Only this role.
     pub role: Option<AgentName>,
+    /// Only the registration of this name.
+    pub name: Option<String>,
 }
 
 impl Operator<'_> {
     /// Registers a worker. Needs `work`, and `register` for a role that does not exist. The same name by the
     /// same principal is a new life of the worker, whose former turns are due again.
-    pub async fn register_worker(&self, new: WorkerToRegister) -> Result<Registration, Error> {
+    pub async fn register_worker(
+        &self,
+        new: WorkerToRegister,
+        limits: RegistrationLimits,
+    ) -> Result<Registration, Error> {
         let role = name::check_role(&new.role)?;
         let instance = new.instance.unwrap_or_else(new_instance);
         name::check_instance(&instance)?;
@@ -69,7 +90,8 @@ impl Operator<'_> {
         let _changing = core.directory.changing.lock().await;
         let is_new_role = self.check_role(&role)?;
         let full = format!("{role}:{instance}");
-        self.check_capacity(&full)?;
+        let size = DirectoryUse::of(&new.declaration, None);
+        self.check_capacity(&full, size, limits)?;
         self.check_words(&role, &new.declaration)?;
         let known = core.directory.find(&full, core.alive_since());
         if known.is_some_and(|one| one.registration.owner != self.caller.identity().owner) {
@@ -127,13 +149,18 @@ impl Operator<'_> {
 
     /// Registers a remote agent under a role that nothing else has, or renews the pinned card of one. Needs
     /// `register`.
-    pub async fn register_remote(&self, new: NewRemoteAgent) -> Result<Registration, Error> {
+    pub async fn register_remote(
+        &self,
+        new: NewRemoteAgent,
+        limits: RegistrationLimits,
+    ) -> Result<Registration, Error> {
         let role = self.check_remote(&new.role)?;
         declaration::check(&new.declaration)?;
         let core = self.core;
         let _changing = core.directory.changing.lock().await;
         self.check_remote_role(&role)?;
-        self.check_capacity(role.as_str())?;
+        let size = DirectoryUse::of(&new.declaration, Some(&new.card));
+        self.check_capacity(role.as_str(), size, limits)?;
         let now = core.now();
         let registration = Registration {
             name: role.as_str().into(),
@@ -239,11 +266,16 @@ impl Operator<'_> {
         if roles::has_unserved(self.core) && roles::reconcile(self.core) {
             heartbeat::announce(self.core);
         }
-        let mut found = match &filter.role {
-            Some(role) => self.core.directory.of_role(role, self.core.alive_since()),
-            None => self.core.directory.all(self.core.alive_since()),
+        let (directory, alive_since) = (&self.core.directory, self.core.alive_since());
+        let mut found = match (&filter.name, &filter.role) {
+            (Some(name), _) => directory.find(name, alive_since).into_iter().collect(),
+            (None, Some(role)) => directory.of_role(role, alive_since),
+            (None, None) => directory.all(alive_since),
         };
-        found.retain(|one| self.caller.may_use(&one.registration.role));
+        found.retain(|Listed { registration, .. }| {
+            let role = &registration.role;
+            self.caller.may_use(role) && filter.role.as_ref().is_none_or(|wanted| wanted == role)
+        });
         Ok(found)
     }
 
@@ -281,16 +313,59 @@ impl Operator<'_> {
         }
     }
 
-    fn check_capacity(&self, name: &str) -> Result<(), Error> {
-        let (directory, limit) = (&self.core.directory, self.core.settings.discovery.registrations);
-        let alive_since = self.core.alive_since();
-        if directory.len(alive_since) < limit || directory.find(name, alive_since).is_some() {
-            return Ok(());
+    /// Refuses a registration of this size beyond a limit of the server, of its principal or of its tenant.
+    fn check_capacity(
+        &self,
+        name: &str,
+        size: DirectoryUse,
+        limits: RegistrationLimits,
+    ) -> Result<(), Error> {
+        let (core, own) = (self.core, &self.caller.identity().owner);
+        let (directory, alive_since) = (&core.directory, core.alive_since());
+        let age = core.settings.discovery.max_age;
+        // Without credentials the tenant is a name that anyone can choose.
+        let is_anonymous = own.principal.is_empty();
+        let is_own = |owner: &Owner| {
+            if is_anonymous { owner.principal.is_empty() } else { owner == own }
+        };
+        let total = directory.total_without(name, alive_since);
+        let principal = directory.use_without(name, alive_since, is_own);
+        let is_tenant_limited = limits.per_tenant < usize::MAX && !is_anonymous;
+        let tenant = if is_tenant_limited {
+            let is_of_tenant = |owner: &Owner| owner.tenant == own.tenant;
+            directory.use_without(name, alive_since, is_of_tenant)
+        } else {
+            DirectoryUse::default()
+        };
+        let counts = [
+            ("this principal has", principal, limits.per_principal, "limits.caller"),
+            ("this tenant has", tenant, limits.per_tenant, "limits.tenant"),
+            ("the server has", total, core.settings.discovery.registrations, "discovery"),
+        ];
+        for (owner, used, most, section) in counts {
+            if used.registrations >= most {
+                let text = format!(
+                    "too many registrations: {owner} {most}, which is the limit; remove some, or raise \
+                     [{section}] registrations in herald.toml"
+                );
+                let limit = format!("{section}.registrations");
+                return Err(exceeded(text, limit, most).retry_after(age));
+            }
         }
-        let text = format!(
-            "the server has its {limit} registrations: remove some, or raise [discovery] registrations"
-        );
-        Err(Error::new(ErrorKind::LimitExceeded, text))
+        let memory = core.registration_memory();
+        for (owner, used, most) in
+            [("this principal has", principal, memory / 2), ("the server has", total, memory)]
+        {
+            if used.bytes.saturating_add(size.bytes) > most {
+                let text = format!(
+                    "the memory limit of registrations is exceeded: {owner} {most} bytes for their \
+                     descriptions and cards; remove some, shorten this one, or raise [limits] memory in \
+                     herald.toml"
+                );
+                return Err(exceeded(text, "limits.memory", most).retry_after(age));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a worker with which the card of its role would be too large.
@@ -325,6 +400,11 @@ impl Operator<'_> {
     }
 }
 
+/// The error of a limit, which names it.
+fn exceeded(text: String, limit: impl std::fmt::Display, value: usize) -> Error {
+    Error::new(ErrorKind::LimitExceeded, text).with("limit", limit).with("value", value)
+}
+
 /// An instance id for a worker that gives none.
 fn new_instance() -> String {
     let id = uuid::Uuid::new_v4().simple().to_string();
@@ -351,11 +431,14 @@ fn unknown(name: &str) -> Error {
 mod tests {
     use super::*;
     use crate::{
-        Engine,
+        Engine, Settings,
         caller::Caller,
         store::{DeclaredSkill, sqlite::Sqlite},
         workers::RoleSettings,
     };
+
+    const LIMITS: RegistrationLimits =
+        RegistrationLimits { per_principal: 1000, per_tenant: usize::MAX };
 
     fn worker(number: usize, skill: &str) -> WorkerToRegister {
         let skill = DeclaredSkill { id: skill.to_owned(), ..DeclaredSkill::default() };
@@ -369,7 +452,11 @@ mod tests {
     }
 
     async fn engine() -> (Engine, Caller) {
-        let builder = Engine::builder(Arc::new(Sqlite::memory().unwrap()));
+        engine_with(Settings::default()).await
+    }
+
+    async fn engine_with(settings: Settings) -> (Engine, Caller) {
+        let builder = Engine::builder(Arc::new(Sqlite::memory().unwrap())).settings(settings);
         let role = Profile::new("other", "Is declared");
         let engine = builder.role(role, RoleSettings::default()).build().unwrap();
         engine.start_work().await.unwrap();
@@ -385,11 +472,11 @@ mod tests {
         let mut costs = Vec::new();
         for number in 0..300 {
             let before = engine.core.directory.reads();
-            operator.register_worker(worker(number, "review")).await.unwrap();
+            operator.register_worker(worker(number, "review"), LIMITS).await.unwrap();
             let name = format!("reviewer:host:{number}");
             operator.see_worker(&name, None).unwrap();
             operator.remove_agent(&name).await.unwrap();
-            operator.register_worker(worker(number, "review")).await.unwrap();
+            operator.register_worker(worker(number, "review"), LIMITS).await.unwrap();
             costs.push(engine.core.directory.reads() - before);
         }
         assert!(costs[0] > 0, "nothing is counted");
@@ -404,11 +491,84 @@ mod tests {
         let (engine, caller) = engine().await;
         let operator = engine.operator(&caller);
         for number in 0..declaration::MAX_ROLE_WORDS {
-            operator.register_worker(worker(number, &format!("skill-{number}"))).await.unwrap();
+            operator
+                .register_worker(worker(number, &format!("skill-{number}")), LIMITS)
+                .await
+                .unwrap();
         }
-        let error = operator.register_worker(worker(900, "another")).await.unwrap_err();
+        let error = operator.register_worker(worker(900, "another"), LIMITS).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::LimitExceeded);
         assert!(error.message.contains("256 skills"), "{}", error.message);
-        operator.register_worker(worker(900, "skill-7")).await.unwrap();
+        operator.register_worker(worker(900, "skill-7"), LIMITS).await.unwrap();
+    }
+    /// A caller with the scopes of a worker.
+    fn principal(tenant: &str, name: &str) -> Caller {
+        Caller::new(tenant.into(), name, Scopes::WORK.with(Scopes::REGISTER))
+    }
+
+    #[tokio::test]
+    async fn registrations_are_limited_by_principal_and_by_tenant() {
+        let (engine, _) = engine().await;
+        let (ann, bob) = (principal("acme", "ann"), principal("acme", "bob"));
+        let limits = RegistrationLimits { per_principal: 3, per_tenant: 5 };
+        let register = async |caller: &Caller, number| {
+            engine.operator(caller).register_worker(worker(number, "review"), limits).await
+        };
+        let refused = |error: Error| {
+            assert_eq!(error.kind, ErrorKind::LimitExceeded, "{error}");
+            let limit = error.detail.unwrap().metadata["limit"].clone();
+            assert!(error.message.contains("] registrations in herald.toml"), "{}", error.message);
+            limit
+        };
+        for number in 0..3 {
+            register(&ann, number).await.unwrap();
+        }
+        let error = register(&ann, 3).await.unwrap_err();
+        assert_eq!(refused(error), "limits.caller.registrations");
+        register(&ann, 2).await.expect("a new life of a worker is no further registration");
+        register(&bob, 10).await.unwrap();
+        register(&bob, 11).await.unwrap();
+        let error = register(&bob, 12).await.unwrap_err();
+        assert_eq!(refused(error), "limits.tenant.registrations");
+        engine.operator(&ann).remove_agent("reviewer:host:0").await.unwrap();
+        register(&bob, 12).await.unwrap();
+        // Without credentials a caller chooses its tenant.
+        for number in 20..23 {
+            let caller = Caller::anonymous(format!("tenant-{number}").as_str().into());
+            register(&caller, number).await.unwrap();
+        }
+        let error = register(&Caller::anonymous("more".into()), 23).await.unwrap_err();
+        assert_eq!(refused(error), "limits.caller.registrations");
+    }
+
+    #[tokio::test]
+    async fn the_texts_of_registrations_count_as_memory() {
+        let settings = Settings { memory: 16 << 20, ..Settings::default() };
+        let (engine, _) = engine_with(settings).await;
+        let large = |number| {
+            let mut new = worker(number, "review");
+            new.declaration.skills[0].examples = vec!["x".repeat(4000); 15];
+            new
+        };
+        let fill = async |caller: &Caller, from: usize| {
+            let operator = engine.operator(caller);
+            for number in from.. {
+                if let Err(error) = operator.register_worker(large(number), LIMITS).await {
+                    assert_eq!(error.kind, ErrorKind::LimitExceeded);
+                    assert!(error.message.contains("[limits] memory"), "{}", error.message);
+                    return number - from;
+                }
+            }
+            unreachable!("the memory is limited")
+        };
+        let (ann, bob, eve) =
+            (principal("acme", "ann"), principal("acme", "bob"), principal("other", "eve"));
+        // A mebibyte is for registrations, and one of these takes twice 60 kB and a little more.
+        assert_eq!(fill(&ann, 0).await, 4, "a principal has half of it");
+        engine.operator(&ann).register_worker(large(3), LIMITS).await.expect("it is replaced");
+        assert_eq!(fill(&bob, 100).await, 4);
+        assert_eq!(fill(&eve, 200).await, 0, "all of it is used");
+        engine.operator(&ann).remove_agent("reviewer:host:0").await.unwrap();
+        assert_eq!(fill(&eve, 200).await, 1);
     }
 }

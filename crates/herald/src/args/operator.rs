@@ -89,6 +89,13 @@ pub(crate) struct OwnerArgs {
     pub(crate) principal: Option<String>,
 }
 
+impl OwnerArgs {
+    /// True if the command line names an owner.
+    pub(crate) fn is_given(&self) -> bool {
+        self.tenant.is_some() || self.principal.is_some()
+    }
+}
+
 pub(super) const STATUS_EXAMPLES: &str = "\
 Examples:
   herald status                                     the server of ./herald-data, or on port 8000

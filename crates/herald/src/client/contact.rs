@@ -47,6 +47,8 @@ pub(crate) struct Contact {
     can_log_in: bool,
     /// True to use a stored login whatever secret and scopes it was created with.
     pub(crate) takes_any_login: bool,
+    /// The skill that messages are for, which the command to go on repeats.
+    pub(crate) skill: Option<String>,
     /// The verb's task, as soon as its id is known, for the hint after an interruption.
     seen: RefCell<Option<TaskId>>,
 }
@@ -84,6 +86,7 @@ impl Contact {
             secrets,
             can_log_in,
             takes_any_login: false,
+            skill: None,
             seen: RefCell::default(),
         })
     }
@@ -132,6 +135,18 @@ impl Contact {
             progress(&format!("task {task}"));
             *seen = Some(task.clone());
         }
+    }
+
+    /// The id of the verb's task, once it is known.
+    pub(crate) fn seen(&self) -> Option<TaskId> {
+        self.seen.borrow().clone()
+    }
+
+    /// The server of an agent at `/agents/NAME`, whose root has the tasks of all its agents. It is part of the address
+    /// that the user gave, so that the credentials are for it too.
+    pub(crate) fn at_root(&self) -> Option<Result<Self, CliError>> {
+        let (server, _) = self.reference.split_once("/agents/")?;
+        Some(Self::new(&self.args, Some(server)))
     }
 
     /// A command line that calls the same agent.

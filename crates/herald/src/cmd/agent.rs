@@ -2,14 +2,18 @@
 
 use herald_api::{
     ApiRoute,
-    agents::{AgentsQuery, RegisterAgent as NewAgent},
+    agents::{AgentList, AgentsQuery, RegisterAgent as NewAgent},
     routes::{
         Nothing,
         calls::{GetAgent, ListAgents, RegisterAgent, RemoveAgent},
     },
 };
 
-use crate::{api, args::AgentCommand, client::error::CliError};
+use crate::{
+    api::{self, Api, MOST_PAGES},
+    args::AgentCommand,
+    client::error::CliError,
+};
 
 /// Runs an `agent` verb.
 pub(crate) async fn run(command: &AgentCommand) -> Result<(), CliError> {
@@ -20,10 +24,10 @@ pub(crate) async fn run(command: &AgentCommand) -> Result<(), CliError> {
                 skill: args.skill.clone(),
                 tag: args.tag.clone(),
                 text: args.text.clone(),
+                ..AgentsQuery::default()
             };
             api::run(&args.server, ApiRoute::ListAgents, async |api| {
-                let list = api.call::<ListAgents>(&[], &query, &Nothing {}).await?;
-                api.out.show(&list)
+                api.out.show(&all(&api, query).await?)
             })
             .await
         }
@@ -55,4 +59,19 @@ pub(crate) async fn run(command: &AgentCommand) -> Result<(), CliError> {
             .await
         }
     }
+}
+
+/// All pages of a list. Their size is that of the server.
+pub(super) async fn all(api: &Api, mut query: AgentsQuery) -> Result<AgentList, CliError> {
+    let mut all = api.call::<ListAgents>(&[], &query, &Nothing {}).await?;
+    for _ in 1..MOST_PAGES {
+        query.page_token = all.next_page_token.take();
+        if query.page_token.is_none() {
+            break;
+        }
+        let mut page = api.call::<ListAgents>(&[], &query, &Nothing {}).await?;
+        all.agents.append(&mut page.agents);
+        all.next_page_token = page.next_page_token;
+    }
+    Ok(all)
 }

@@ -11,6 +11,7 @@ use herald_api::{
 use herald_server::{SigningKey, SigningKeyError};
 use serde::Serialize;
 
+use super::agent;
 use crate::{
     api::{self, MOST_PAGES, PAGE},
     args::{KeyCommand, KeyCreate, KeyCreateSigning, KeyList},
@@ -59,9 +60,8 @@ async fn create(args: &KeyCreate) -> Result<(), CliError> {
         let created = api.call::<calls::CreateKey>(&[], &Nothing {}, &wanted).await?;
         api.out.show(&created)?;
         if !(args.agents.is_empty() && args.skills.is_empty()) && api.is_running() {
-            let known =
-                api.call::<calls::ListAgents>(&[], &AgentsQuery::default(), &Nothing {}).await?;
-            unknown_names(args, &known).iter().for_each(|sentence| warn(sentence));
+            let known = agent::all(&api, AgentsQuery::default()).await?;
+            unknown_names(args, &known).iter().for_each(UnknownName::print);
         }
         note("Note", "the key is shown only now; keep it where only its user can read it");
         note("Note", "a server with API keys refuses calls without credentials");
@@ -70,23 +70,47 @@ async fn create(args: &KeyCreate) -> Result<(), CliError> {
     .await
 }
 
-/// A sentence for each agent and skill of a new key that the server does not have now. Agents can come later, so that
-/// the key is not refused.
-fn unknown_names(args: &KeyCreate, known: &AgentList) -> Vec<String> {
+/// An agent or a skill of a new key that the server does not have now.
+#[derive(Debug, PartialEq, Eq)]
+struct UnknownName {
+    sentence: String,
+    /// True if it is probably a misspelt one.
+    is_misspelt: bool,
+}
+
+impl UnknownName {
+    fn print(&self) {
+        if self.is_misspelt { warn(&self.sentence) } else { note("Note", &self.sentence) }
+    }
+}
+
+/// The agents and skills of a new key that the server does not have now. They can come later, so that the key is not
+/// refused, and the key of a worker is made before its role exists.
+fn unknown_names(args: &KeyCreate, known: &AgentList) -> Vec<UnknownName> {
     let agents = || known.agents.iter().map(|agent| agent.role.as_str());
     let allowed = |agent: &&AgentView| args.agents.is_empty() || args.agents.contains(&agent.role);
     let allowed = || known.agents.iter().filter(allowed);
     let skills = || allowed().flat_map(|agent| &agent.skills).map(String::as_str);
-    let sentence = |what: &str, name: &String, meant: Option<&str>| {
-        let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-        format!("the server has no {what} {name:?} now, so that the key does not allow it{meant}")
+    let unknown = |what: &str, name: &String, meant: Option<&str>, later: &str| {
+        let sentence = match meant {
+            Some(meant) => format!("the server has no {what} {name:?} now; did you mean {meant}?"),
+            None => format!("the server has no {what} {name:?} yet; {later}"),
+        };
+        UnknownName { sentence, is_misspelt: meant.is_some() }
     };
     let unknown_agents = args.agents.iter().filter(|name| !agents().any(|known| known == *name));
+    let unknown_agents = unknown_agents.map(|name| {
+        let later = "the key allows it as soon as it is configured or a worker registers it";
+        unknown("agent", name, near(name, agents()), later)
+    });
+    let is_for_worker = args.scopes.iter().any(|scope| scope == "work");
+    let unknown_agents = unknown_agents.filter(|one| one.is_misspelt || !is_for_worker);
     let unknown_skills = args.skills.iter().filter(|name| !skills().any(|known| known == *name));
-    unknown_agents
-        .map(|name| sentence("agent", name, near(name, agents())))
-        .chain(unknown_skills.map(|name| sentence("skill", name, near(name, skills()))))
-        .collect()
+    let unknown_skills = unknown_skills.map(|name| {
+        let later = "the key allows it as soon as one of its agents has it";
+        unknown("skill", name, near(name, skills()), later)
+    });
+    unknown_agents.chain(unknown_skills).collect()
 }
 
 async fn list(args: &KeyList) -> Result<(), CliError> {

@@ -4,8 +4,8 @@ use std::{io::Read, path::Path};
 
 use herald_client::{Client, StreamEvent};
 use herald_protocol::{
-    Content, Message, MessageId, Metadata, Part, Role, SendResult, Task, TaskId, TaskState,
-    request::SendMessage,
+    Content, ErrorKind, Message, MessageId, Metadata, Part, Role, SendResult, Task, TaskId,
+    TaskState, request::SendMessage,
 };
 use uuid::Uuid;
 
@@ -25,7 +25,8 @@ const LARGEST: u64 = 64 << 20;
 /// Sends a message and prints the result.
 pub(crate) async fn run(args: &Send) -> Result<(), CliError> {
     let (reference, parts) = content(&args.content, args.agent.agent_card.is_some())?;
-    let contact = Contact::new(&args.agent, reference.as_deref())?;
+    let mut contact = Contact::new(&args.agent, reference.as_deref())?;
+    contact.skill.clone_from(&args.message.skill);
     contact
         .within(async {
             let client = contact.connect().await?;
@@ -110,7 +111,10 @@ pub(crate) fn resume(contact: &Contact, task: &Task) -> String {
     if state.is_interrupted() {
         contact.command("send", &format!("--task-id {id} \"TEXT\""))
     } else if state.is_terminal() {
-        contact.command("send", &format!("--context-id {context} \"TEXT\""))
+        // A new task is routed by the skill again.
+        let skill = contact.skill.as_ref().map(|skill| format!("--skill {} ", quoted(skill)));
+        let skill = skill.unwrap_or_default();
+        contact.command("send", &format!("{skill}--context-id {context} \"TEXT\""))
     } else {
         contact.command("task get", &format!("{id} --wait"))
     }
@@ -149,12 +153,53 @@ pub(crate) async fn settled(
     send: SendMessage,
 ) -> Result<SendResult, CliError> {
     let sent = client.send_and_wait(send, |id| contact.remember(id)).await;
-    sent.map_err(|error| contact.explain(client, &error))
+    match (sent, contact.seen()) {
+        (Err(error), Some(id)) if is_gone(&error) => {
+            Ok(SendResult::Task(wait_at_root(contact, client, id, &error).await?.0))
+        }
+        (sent, _) => sent.map_err(|error| contact.explain(client, &error)),
+    }
 }
 
 /// Polls a task until it has ended or waits for its caller.
 pub(crate) async fn poll(contact: &Contact, client: &Client, id: TaskId) -> Result<Task, CliError> {
-    client.wait(id).await.map_err(|error| contact.explain(client, &error))
+    Ok(wait(contact, client, id).await?.0)
+}
+
+/// The same, with the client of the server's root if the agent went away.
+pub(crate) async fn wait(
+    contact: &Contact,
+    client: &Client,
+    id: TaskId,
+) -> Result<(Task, Option<Client>), CliError> {
+    match client.wait(id.clone()).await {
+        Ok(task) => Ok((task, None)),
+        Err(error) if is_gone(&error) => {
+            let (task, root) = wait_at_root(contact, client, id, &error).await?;
+            Ok((task, Some(root)))
+        }
+        Err(error) => Err(contact.explain(client, &error)),
+    }
+}
+
+/// True if there is no agent any more: a role goes with its last worker, and its tasks stay.
+fn is_gone(error: &herald_client::Error) -> bool {
+    error.kind() == Some(ErrorKind::MethodNotFound) || error.status() == Some(404)
+}
+
+/// Polls a task at the root of its server, with the error of the agent if there is no such root.
+async fn wait_at_root(
+    contact: &Contact,
+    client: &Client,
+    id: TaskId,
+    error: &herald_client::Error,
+) -> Result<(Task, Client), CliError> {
+    let Some(root) = contact.at_root().transpose()? else {
+        return Err(contact.explain(client, error));
+    };
+    let at_root = root.connect().await?;
+    let task = at_root.wait(id).await.map_err(|error| root.explain(&at_root, &error))?;
+    Ok((task, at_root))
 }
 
 /// Prints events when they arrive, and returns the last one, which has the task's state.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{
     download,
-    send::{finish, is_settled, poll, report, watch},
+    send::{finish, is_settled, poll, report, wait, watch},
     task_api,
 };
 use crate::{
@@ -34,7 +34,7 @@ const MOST_HELD: usize = 256 << 20;
 pub(crate) async fn run(command: &TaskCommand) -> Result<(), CliError> {
     match command {
         TaskCommand::Get(args) => get(args).await,
-        TaskCommand::List(args) if args.place.is_given() => task_api::list(args).await,
+        TaskCommand::List(args) if lists_server(args) => task_api::list(args).await,
         TaskCommand::List(args) => list(args).await,
         TaskCommand::Cancel(args) if args.place.is_given() => task_api::cancel(args).await,
         TaskCommand::Cancel(args) => cancel(args).await,
@@ -52,19 +52,29 @@ pub(crate) async fn run(command: &TaskCommand) -> Result<(), CliError> {
     }
 }
 
+/// True if the tasks of a server are to be listed: one is named, or a flag needs one and no agent is named, so that
+/// the server is found as for other verbs that operate one.
+fn lists_server(args: &TaskList) -> bool {
+    let TaskList { all_owners, failed_by, owner, .. } = args;
+    let is_for_servers = *all_owners || failed_by.is_some() || owner.is_given();
+    let has_agent = args.reference.is_some() || args.agent.again.named;
+    args.place.is_given() || (is_for_servers && !has_agent)
+}
+
 async fn get(args: &TaskGet) -> Result<(), CliError> {
     let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let mut contact = Contact::new(&args.agent, reference)?;
     contact.out.history |= args.history.is_some();
     contact
         .within(async {
-            let client = contact.connect().await?;
+            let mut client = contact.connect().await?;
             if args.wait {
                 contact.remember(&id.into());
-                let task = poll(&contact, &client, id.into()).await?;
+                let (task, root) = wait(&contact, &client, id.into()).await?;
                 if args.history.is_none() {
                     return show(&contact, &task);
                 }
+                client = root.unwrap_or(client);
             }
             let history_length = args.history;
             let get = GetTask { id: id.into(), history_length, ..GetTask::default() };
@@ -142,7 +152,7 @@ async fn cancel(args: &TaskCancel) -> Result<(), CliError> {
 
 /// An error if a call to an agent has flags of a server.
 fn only_for_servers(all_owners: bool, owner: &OwnerArgs) -> Result<(), CliError> {
-    if !all_owners && owner.tenant.is_none() && owner.principal.is_none() {
+    if !all_owners && !owner.is_given() {
         return Ok(());
     }
     let text = "--failed-by, --all-owners, --tenant and --principal need a server, not an agent";

@@ -31,7 +31,7 @@ const FOLLOW: Duration = Duration::from_millis(500);
 /// Lists the tasks of a server.
 pub(crate) async fn list(args: &TaskList) -> Result<(), CliError> {
     let server = ServerArgs::of(&args.place, &args.agent);
-    let everybody = args.owner.tenant.is_none() && args.owner.principal.is_none();
+    let everybody = !args.owner.is_given();
     api::run(&server, ApiRoute::ListTasks, async |api| {
         let mut all = TaskHeadPage { tasks: Vec::new(), next_page_token: args.page_token.clone() };
         for _ in 0..if args.all { MOST_PAGES } else { 1 } {

@@ -177,6 +177,8 @@ pub(crate) struct UsageSection {
     pub(crate) queued_tasks: Option<u64>,
     /// Bytes of the logs of all stored tasks.
     pub(crate) stored_bytes: Option<Size>,
+    /// Registrations of workers and remote agents.
+    pub(crate) registrations: Option<usize>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

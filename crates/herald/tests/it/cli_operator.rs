@@ -191,10 +191,17 @@ async fn a_running_server_is_operated_through_its_data_directory() {
     let misspelt = on(&data, &misspelt).ok().await;
     assert!(misspelt.stderr.contains("no agent \"ecoh\" now"), "{misspelt:?}");
     assert!(misspelt.stderr.contains("did you mean echo?"), "{misspelt:?}");
-    assert!(misspelt.stderr.contains("no skill \"sing\" now"), "{misspelt:?}");
+    assert!(misspelt.stderr.contains("Note: the server has no skill \"sing\" yet"), "{misspelt:?}");
     let right = ["key", "create", "--principal", "x", "--agent", "echo", "--skill", "echo"];
     let right = on(&data, &right).ok().await;
     assert!(!right.stderr.contains("Warning"), "{right:?}");
+    // A role without a worker yet is usual.
+    let early = ["key", "create", "--principal", "x", "--agent", "reviewer"];
+    let caller = on(&data, &early).ok().await;
+    assert!(caller.stderr.contains("Note: the server has no agent \"reviewer\" yet"), "{caller:?}");
+    assert!(!caller.stderr.contains("Warning"), "{caller:?}");
+    let worker = on(&data, &[&early[..], &["--scope", "work,register"]].concat()).ok().await;
+    assert!(!worker.stderr.contains("reviewer"), "{worker:?}");
 
     // Revocation closes access.
     let id = created["id"].as_str().unwrap();

@@ -1,11 +1,15 @@
 //! Tests of roles, workers and remote agents with the real binary.
 
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    time::timeout,
+};
 
 use crate::{
     cli_support::{Run, cli},
     http::Call,
-    support::{AGENTS, Herald, Options},
+    support::{AGENTS, Herald, Options, SOON},
 };
 
 /// A role in `herald.toml`, beside the usual agents.
@@ -134,6 +138,73 @@ async fn operators_fail_list_and_retry_tasks() {
     assert_eq!(retried["task"]["history"][0]["referenceTaskIds"], json!([id]));
     let again = at(&herald, &["task", "fail", &id]).end().await;
     assert!(again.stderr.contains("has ended already"), "{again:?}");
+    // Without a place it is the server of ./herald-data, as for other verbs of operators.
+    let home = tempfile::tempdir().unwrap();
+    let data = herald.database().parent().unwrap().to_owned();
+    std::os::unix::fs::symlink(data, home.path().join("herald-data")).unwrap();
+    let failed_by = ["task", "list", "--failed-by", "FAILED_BY_OPERATOR", "--all-owners"];
+    let listed = cli(failed_by).at(home.path()).env("A2ACLI_AGENT_CARD", "localhost:1");
+    assert_eq!(listed.json().await["tasks"][0]["id"], id);
     let alone = cli(["task", "list", "localhost:1", "--failed-by", "X"]).end().await;
     assert!(alone.stderr.contains("--server"), "{alone:?}");
+}
+
+#[tokio::test]
+async fn a_wait_goes_on_when_the_last_worker_of_a_role_leaves() {
+    let herald = Herald::start(Options::agents()).await;
+    register(&herald, &json!({ "role": "fleeting", "instance_id": "vm:1" })).await;
+    let url = format!("http://{}/agents/fleeting", herald.address);
+    let sent = cli(["send", "--agent-card", &url, "check this", "--no-wait"]).json().await;
+    let id = sent["task"]["id"].as_str().or(sent["id"].as_str()).unwrap().to_owned();
+    let get = ["task", "get", "--agent-card", &url, &id];
+    let mut waiting = cli(get.into_iter().chain(["--wait", "--history", "5", "--debug"])).spawn();
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines();
+    // It has found the task once.
+    while !lines.next_line().await.unwrap().expect("a poll").contains("TASK_STATE_SUBMITTED") {}
+    let rest = tokio::spawn(async move {
+        let mut rest = Vec::new();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            rest.push(line);
+        }
+        rest
+    });
+    at(&herald, &["agent", "remove", "fleeting"]).ok().await;
+    let gone = cli(get).end().await;
+    assert!(gone.stderr.contains("fleeting"), "{gone:?}");
+    at(&herald, &["task", "fail", &id, "--reason", "nobody is left"]).ok().await;
+    let ended = timeout(SOON, waiting.wait_with_output()).await.expect("it ends").unwrap();
+    let (output, errors) = (String::from_utf8(ended.stdout).unwrap(), rest.await.unwrap());
+    assert_eq!(ended.status.code(), Some(0), "{output} {errors:#?}");
+    assert!(output.contains("State: FAILED") && output.contains("check this"), "{output}");
+}
+
+#[tokio::test]
+async fn the_command_to_go_on_has_the_skill_of_the_message() {
+    let herald = Herald::start(Options::agents()).await;
+    let url = format!("http://{}", herald.address);
+    let sent = cli(["send", &url, "hello", "--skill", "echo"]).ok().await;
+    let next = sent.field("Resume");
+    assert!(next.contains("--skill echo --context-id "), "{next}");
+    let words: Vec<_> = next.split(' ').skip(1).map(|word| word.trim_matches('"')).collect();
+    cli(words).ok().await;
+    let plain = cli(["send", &url, "hello"]).ok().await;
+    assert!(!plain.field("Resume").contains("--skill"), "{plain:?}");
+}
+
+/// Workers without skills of their own have those of their role, so that a list of them has several pages.
+#[tokio::test]
+async fn the_list_of_agents_is_read_to_its_last_page() {
+    let herald = Herald::start(Options::agents()).await;
+    let skills: Vec<_> = (0..64).map(|number| json!({ "id": format!("{number:0>250}") })).collect();
+    let first = json!({ "role": "large", "instance_id": "vm:0", "skills": skills });
+    register(&herald, &first).await;
+    for number in 1..80 {
+        let body = json!({ "role": "large", "instance_id": format!("vm:{number}") });
+        register(&herald, &body).await;
+    }
+    let page = herald.call(&Call::get("/api/agents")).await.json();
+    assert!(page["next_page_token"].is_string(), "there is one page");
+    let listed = at(&herald, &["agent", "list"]).json().await;
+    assert_eq!(listed["agents"].as_array().unwrap().len(), 82);
+    assert!(listed.get("next_page_token").is_none(), "{listed}");
 }

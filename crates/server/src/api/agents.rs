@@ -25,49 +25,79 @@ const ROUTING_NOTE: &str = "Use 'role' with send_to_agent for routing.";
 /// The longest filter, in bytes.
 const MAX_FILTER: usize = 256;
 
+/// The most entries of a page, and the usual number. It is higher than that of other lists, because clients of earlier
+/// servers read one page.
+const MAX_AGENTS: u32 = 1000;
+
+/// The approximate bytes after which a page ends: workers without skills of their own repeat those of their role.
+const MAX_BYTES: usize = 1 << 20;
+
+/// The approximate bytes of an entry without its texts.
+const ENTRY_BYTES: usize = 512;
+
+/// The entries that are compared before other calls may run.
+const CHECKED_AT_ONCE: usize = 64;
+
 pub(super) async fn list(
     request: &ApiRequest<'_>,
     query: AgentsQuery,
     _: Nothing,
 ) -> Result<AgentList, Error> {
-    let filters = [
-        ("role", &query.role),
-        ("skill", &query.skill),
-        ("tag", &query.tag),
-        ("text", &query.text),
-    ];
-    for (field, filter) in filters {
+    let AgentsQuery { role, skill, tag, text, page_size, page_token } = &query;
+    for (field, filter) in [("role", role), ("skill", skill), ("tag", tag), ("text", text)] {
         if filter.as_ref().is_some_and(|filter| filter.len() > MAX_FILTER) {
             return Err(Error::field(field, format!("must have at most {MAX_FILTER} bytes")));
         }
     }
-    let role = query.role.as_deref().map(AgentName::from);
-    let filter = RegistrationFilter { role: role.clone() };
-    let registrations = request.operator().registrations(&filter)?;
-    let mut by_role: HashMap<&AgentName, Vec<&Listed>> = HashMap::new();
-    for one in &registrations {
-        by_role.entry(&one.registration.role).or_default().push(one);
+    let limit = page_size.unwrap_or(MAX_AGENTS);
+    if !(1..=MAX_AGENTS).contains(&limit) {
+        return Err(Error::field("page_size", format!("must be 1 to {MAX_AGENTS}")));
     }
-    let running = running_turns(request);
-    let mut entries: Vec<AgentEntry> = Vec::new();
-    for profile in request.engine().profiles() {
+    let operator = request.operator();
+    let list = format!("agents {:?}", (role, skill, tag, text));
+    let after = operator.open_token(&list, page_token.as_deref())?;
+    let role = role.as_deref().map(AgentName::from);
+    let filter = RegistrationFilter { role: role.clone(), name: None };
+    let registrations = operator.registrations(&filter)?;
+    let profiles = request.engine().profiles();
+    let allowed = profiles.iter().filter(|profile| {
         let name = &profile.name;
-        let is_named = role.as_ref().is_none_or(|role| role == name);
-        if !is_named || !request.caller.may_use(name) {
+        role.as_ref().is_none_or(|role| role == name) && request.caller.may_use(name)
+    });
+    let mut candidates = ListCandidate::all(allowed, &registrations);
+    candidates.retain(|one| after.as_deref().is_none_or(|after| one.name > after));
+    candidates.sort_unstable_by_key(|one| one.name);
+    let (running, turns) = (running_turns(request), turns_of_workers(request));
+    let mut agents: Vec<AgentView> = Vec::new();
+    let (mut bytes, mut has_more) = (0, false);
+    // The entry of the role, for the workers that follow each other.
+    let mut own: Option<(&AgentName, AgentEntry)> = None;
+    for (number, ListCandidate { profile, listed, .. }) in candidates.into_iter().enumerate() {
+        // A search through many agents lets other calls pass.
+        if number % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
+        let known = own.take().filter(|(name, _)| **name == profile.name);
+        let (_, role) = own.insert(known.unwrap_or_else(|| {
+            (&profile.name, AgentEntry::own(request, profile, &running, &query))
+        }));
+        let entry = match listed {
+            Some(listed) => role.of(listed, &turns, &query),
+            None => role.clone(),
+        };
+        if !entry.matches(&query) {
             continue;
         }
-        let own = AgentEntry::own(request, &profile, &running);
-        let Some(workers) = by_role.get(name) else {
-            entries.extend(Some(own).filter(|entry| entry.matches(&query)));
-            continue;
-        };
-        let turns = turns_of(request, name);
-        let workers = workers.iter().map(|one| own.of(one, &turns));
-        entries.extend(workers.filter(|entry| entry.matches(&query)));
+        bytes += entry.bytes();
+        has_more = agents.len() == limit as usize || (bytes > MAX_BYTES && !agents.is_empty());
+        if has_more {
+            break;
+        }
+        agents.push(entry.into_view());
     }
-    let mut agents: Vec<_> = entries.into_iter().map(AgentEntry::into_view).collect();
-    agents.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(AgentList { agents, routing_note: ROUTING_NOTE.to_owned() })
+    let last = agents.last().filter(|_| has_more);
+    let next_page_token = last.map(|last| operator.token(&list, &last.name));
+    Ok(AgentList { agents, routing_note: ROUTING_NOTE.to_owned(), next_page_token })
 }
 
 pub(super) async fn get(
@@ -76,8 +106,8 @@ pub(super) async fn get(
     _: Nothing,
 ) -> Result<AgentView, Error> {
     let given = request.parameter(0);
-    let listed = request.operator().registrations(&RegistrationFilter::default())?;
-    let listed = listed.into_iter().find(|one| *one.registration.name == *given);
+    let filter = RegistrationFilter { role: None, name: Some(given.to_owned()) };
+    let listed = request.operator().registrations(&filter)?.pop();
     let name = match &listed {
         Some(one) => one.registration.role.clone(),
         None => AgentName::from(given),
@@ -86,9 +116,10 @@ pub(super) async fn get(
     let allowed = profile.filter(|profile| request.caller.may_use(&profile.name));
     let profile = allowed
         .ok_or_else(|| Error::new(ErrorKind::ResourceNotFound, format!("no agent {given:?}")))?;
-    let own = AgentEntry::own(request, &profile, &running_turns(request));
+    let query = AgentsQuery::default();
+    let own = AgentEntry::own(request, &profile, &running_turns(request), &query);
     let entry = match listed {
-        Some(one) => own.of(&one, &turns_of(request, &name)),
+        Some(one) => own.of(&one, &turns_of_workers(request), &query),
         None => own,
     };
     Ok(entry.into_view())
@@ -99,6 +130,8 @@ pub(super) async fn register(
     _: Nothing,
     new: RegisterAgent,
 ) -> Result<RegisteredAgent, Error> {
+    let tenant = &request.caller.owner().tenant;
+    let limits = request.shared().caller_limits.registrations(tenant);
     if let Some(card_url) = &new.card_url {
         let only = RegisterAgent {
             role: new.role.clone(),
@@ -110,15 +143,15 @@ pub(super) async fn register(
             return Err(Error::field("card_url", text));
         }
         let remotes = request.shared().remotes.as_deref();
-        let registration =
-            remote::register(remotes, &request.operator(), new.role, card_url).await?;
+        let operator = request.operator();
+        let registration = remote::register(remotes, &operator, new.role, card_url, limits).await?;
         return Ok(registered(request, registration));
     }
     let role = new.role.clone().ok_or_else(|| Error::field("role", "is missing"))?;
     let (name, instance) = (new.name.clone(), new.instance_id.clone());
     let declaration = declaration(new);
     let worker = WorkerToRegister { role, instance, name, declaration };
-    let registration = request.operator().register_worker(worker).await?;
+    let registration = request.operator().register_worker(worker, limits).await?;
     Ok(registered(request, registration))
 }
 
@@ -201,10 +234,42 @@ fn running_turns(request: &ApiRequest<'_>) -> HashMap<AgentName, usize> {
     request.engine().at_work().into_iter().collect()
 }
 
-/// The number of running turns of each worker of a role.
-fn turns_of(request: &ApiRequest<'_>, role: &AgentName) -> HashMap<MemberId, usize> {
-    let sessions = request.engine().workers().sessions(Some(role));
+/// The number of running turns of each worker.
+fn turns_of_workers(request: &ApiRequest<'_>) -> HashMap<MemberId, usize> {
+    let sessions = request.engine().workers().sessions(None);
     sessions.into_iter().map(|one| (one.session, one.turns)).collect()
+}
+
+/// An agent or a worker that may be on a page, by its name in the list.
+struct ListCandidate<'a> {
+    name: &'a str,
+    profile: &'a Profile,
+    /// The worker or the remote agent; `None` for an agent that has neither.
+    listed: Option<&'a Listed>,
+}
+
+impl<'a> ListCandidate<'a> {
+    fn all(
+        profiles: impl Iterator<Item = &'a Arc<Profile>>,
+        registrations: &'a [Listed],
+    ) -> Vec<Self> {
+        let mut by_role: HashMap<&AgentName, Vec<&Listed>> = HashMap::new();
+        for one in registrations {
+            by_role.entry(&one.registration.role).or_default().push(one);
+        }
+        let mut all = Vec::with_capacity(registrations.len());
+        for profile in profiles {
+            match by_role.remove(&profile.name) {
+                Some(workers) => all.extend(workers.into_iter().map(|one| Self {
+                    name: &one.registration.name,
+                    profile,
+                    listed: Some(one),
+                })),
+                None => all.push(Self { name: profile.name.as_str(), profile, listed: None }),
+            }
+        }
+        all
+    }
 }
 
 /// An entry of the list, without its skills.
@@ -212,14 +277,16 @@ fn turns_of(request: &ApiRequest<'_>, role: &AgentName) -> HashMap<MemberId, usi
 struct AgentEntry {
     view: AgentView,
     /// Shared by the workers of a role that declare none, which may have hundreds of skills.
-    skills: Arc<SkillWords>,
+    skills: Arc<FoundSkills>,
 }
 
-/// The skills of an entry, and the words that it is found by.
-struct SkillWords {
+/// The skills of an entry, and the filters of the query that they meet. They are compared once, also if thousands of
+/// workers share them.
+struct FoundSkills {
     ids: Vec<String>,
-    tags: Vec<String>,
-    texts: Vec<String>,
+    has_skill: bool,
+    has_tag: bool,
+    has_text: bool,
 }
 
 impl AgentEntry {
@@ -228,21 +295,19 @@ impl AgentEntry {
         request: &ApiRequest<'_>,
         profile: &Profile,
         running: &HashMap<AgentName, usize>,
+        query: &AgentsQuery,
     ) -> Self {
         let engine = request.engine();
         let name = &profile.name;
         let is_role = engine.workers().is_role(name);
-        let skills = &profile.skills;
-        let words = |skill: &herald_engine::Skill| {
-            let both = [skill.name.clone(), skill.description.clone()];
-            both.into_iter().chain(skill.examples.clone())
-        };
+        let skills = profile.skills.iter().map(|skill| SkillWords {
+            id: &skill.id,
+            texts: [&skill.name, &skill.description],
+            tags: &skill.tags,
+            examples: &skill.examples,
+        });
         Self {
-            skills: Arc::new(SkillWords {
-                ids: skills.iter().map(|skill| skill.id.clone()).collect(),
-                tags: skills.iter().flat_map(|skill| skill.tags.clone()).collect(),
-                texts: skills.iter().flat_map(words).collect(),
-            }),
+            skills: Arc::new(FoundSkills::new(skills, query)),
             view: AgentView {
                 name: name.to_string(),
                 role: name.to_string(),
@@ -273,7 +338,7 @@ impl AgentEntry {
     }
 
     /// The entry of a worker of this role, or of this remote agent.
-    fn of(&self, listed: &Listed, turns: &HashMap<MemberId, usize>) -> Self {
+    fn of(&self, listed: &Listed, turns: &HashMap<MemberId, usize>, query: &AgentsQuery) -> Self {
         let mut entry = self.clone();
         let Registration { name, instance, declaration, card, session, .. } = &*listed.registration;
         let view = &mut entry.view;
@@ -304,7 +369,13 @@ impl AgentEntry {
         let turns = session.and_then(|session| turns.get(&session));
         view.running = turns.map_or(0, |turns| *turns as u64);
         if !declaration.skills.is_empty() {
-            entry.skills = Arc::new(SkillWords::of(&declaration.skills));
+            let skills = declaration.skills.iter().map(|skill| SkillWords {
+                id: &skill.id,
+                texts: [&skill.name, &skill.description],
+                tags: &skill.tags,
+                examples: &skill.examples,
+            });
+            entry.skills = Arc::new(FoundSkills::new(skills, query));
         }
         for (own, declared) in [
             (&mut view.input_modes, &declaration.input_modes),
@@ -319,21 +390,26 @@ impl AgentEntry {
 
     /// True if the entry has everything that the query asks for.
     fn matches(&self, query: &AgentsQuery) -> bool {
-        let AgentsQuery { role: _, skill, tag, text } = query;
-        let (view, SkillWords { ids, tags, texts }) = (&self.view, &*self.skills);
-        let tags = || tags.iter().chain(&view.labels);
-        let has_skill = |skill: &String| ids.contains(skill);
-        let has_tag = |tag: &String| tags().any(|known| known.eq_ignore_ascii_case(tag));
+        let (view, skills) = (&self.view, &*self.skills);
+        let mut labels = view.labels.iter();
+        let has_tag =
+            |tag: &String| skills.has_tag || labels.any(|label| label.eq_ignore_ascii_case(tag));
         let has_text = |text: &String| {
-            let text = text.to_lowercase();
             let own = [&view.name, &view.title, &view.description];
-            let all = own.into_iter().chain(ids).chain(tags()).chain(texts);
-            let mut all = all.map(|one| one.to_lowercase());
-            all.any(|one| one.contains(&text))
+            skills.has_text || contains(own.into_iter().chain(&view.labels), text)
         };
-        skill.as_ref().is_none_or(has_skill)
-            && tag.as_ref().is_none_or(has_tag)
-            && text.as_ref().is_none_or(has_text)
+        query.skill.as_ref().is_none_or(|_| skills.has_skill)
+            && query.tag.as_ref().is_none_or(has_tag)
+            && query.text.as_ref().is_none_or(has_text)
+    }
+
+    /// The approximate bytes of the entry in a reply.
+    fn bytes(&self) -> usize {
+        let AgentView { name, role, title, description, url, .. } = &self.view;
+        let AgentView { labels, input_modes, output_modes, .. } = &self.view;
+        let texts = [name, role, title, description, url].into_iter();
+        let texts = texts.chain(labels).chain(input_modes).chain(output_modes);
+        ENTRY_BYTES + texts.chain(&self.skills.ids).map(|text| text.len() + 3).sum::<usize>()
     }
 
     /// The entry for the caller.
@@ -342,16 +418,36 @@ impl AgentEntry {
     }
 }
 
-impl SkillWords {
-    fn of(skills: &[DeclaredSkill]) -> Self {
-        let words = |skill: &DeclaredSkill| {
-            let both = [skill.name.clone(), skill.description.clone()];
-            both.into_iter().chain(skill.examples.clone())
-        };
-        Self {
-            ids: skills.iter().map(|skill| skill.id.clone()).collect(),
-            tags: skills.iter().flat_map(|skill| skill.tags.clone()).collect(),
-            texts: skills.iter().flat_map(words).collect(),
+/// The words of a skill.
+struct SkillWords<'a> {
+    id: &'a String,
+    texts: [&'a String; 2],
+    tags: &'a [String],
+    examples: &'a [String],
+}
+
+impl FoundSkills {
+    fn new<'a>(skills: impl Iterator<Item = SkillWords<'a>>, query: &AgentsQuery) -> Self {
+        let AgentsQuery { skill, tag, text, .. } = query;
+        let mut found = Self { ids: Vec::new(), has_skill: false, has_tag: false, has_text: false };
+        for SkillWords { id, texts, tags, examples } in skills {
+            found.has_skill |= skill.as_ref() == Some(id);
+            found.has_tag |= tag
+                .as_ref()
+                .is_some_and(|tag| tags.iter().any(|known| known.eq_ignore_ascii_case(tag)));
+            found.has_text |= text.as_ref().is_some_and(|text| {
+                let all = texts.into_iter().chain([id]).chain(tags).chain(examples);
+                contains(all, text)
+            });
+            found.ids.push(id.clone());
         }
+        found
     }
+}
+
+/// True if one of these has the text in it, in any case.
+fn contains<'a>(all: impl Iterator<Item = &'a String>, text: &str) -> bool {
+    let text = text.to_lowercase();
+    let mut all = all.map(|one| one.to_lowercase());
+    all.any(|one| one.contains(&text))
 }

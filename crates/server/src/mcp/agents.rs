@@ -1,6 +1,6 @@
 //! Tools for agents: discover_agents and get_agent_card.
 
-use herald_api::agents::AgentsQuery;
+use herald_api::agents::{AgentList, AgentsQuery};
 use herald_protocol::{Error, ErrorKind};
 use serde::Serialize;
 use serde_json::Value;
@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{api, card};
 
-/// The most agents of one reply.
-const MAX_AGENTS: usize = 100;
+/// The agents on one page.
+const PAGE: u32 = 100;
 /// The most characters of a description in a list.
 const MAX_DESCRIPTION: usize = 300;
 
@@ -35,24 +35,24 @@ pub(super) async fn discover_agents(
         routing_note: String,
         notice: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
-        left_out: Option<usize>,
+        next_page_token: Option<String>,
     }
     let exchange = call.exchange(None);
-    let DiscoverArguments { role, skill, tag, text } = arguments;
+    let DiscoverArguments { role, skill, tag, text, page_token } = arguments;
     let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
     let query = AgentsQuery {
         role: filled(role),
         skill: filled(skill),
         tag: filled(tag),
         text: filled(text),
+        page_size: Some(PAGE),
+        page_token: filled(page_token),
     };
-    let mut found = api::list_agents(&exchange, &call.caller, call.is_local, query).await?;
-    let left = found.agents.len().saturating_sub(MAX_AGENTS);
-    found.agents.truncate(MAX_AGENTS);
+    let found = api::list_agents(&exchange, &call.caller, call.is_local, query).await?;
     let mut window = TextWindow::new(0, MAX_OUTPUT);
-    let mut cleaner = Cleaner::new(MAX_AGENTS * MAX_AGENT, MAX_DESCRIPTION);
+    let mut cleaner = Cleaner::new(PAGE as usize * MAX_AGENT, MAX_DESCRIPTION);
     let mut agents = Vec::with_capacity(found.agents.len());
-    for agent in found.agents {
+    for agent in &found.agents {
         window.push(&format!("role {}", line(&agent.role, MAX_NAME)));
         if agent.name != agent.role {
             window.push(&format!(" (instance {})", line(&agent.name, MAX_NAME)));
@@ -65,19 +65,20 @@ pub(super) async fn discover_agents(
             window.push(&format!(" Skills: {}.", line(&agent.skills.join(", "), MAX_DESCRIPTION)));
         }
         window.push("\n");
-        agents.push(cleaner.clean(tree(&agent)));
+        agents.push(cleaner.clean(tree(agent)));
     }
     let framed = window.framed("the cards of agents", "Ask get_agent_card about one agent.");
     let mut text = format!("{} agents. {}", agents.len(), found.routing_note);
-    if left > 0 {
+    if let Some(token) = &found.next_page_token {
         text.push_str(&format!(
-            " {left} further agents are left out: narrow the list with role, skill, tag or text."
+            " There are further agents: narrow the list with role, skill, tag or text, or call again with page_token \
+             {token:?}."
         ));
     }
     let text = format!("{text}\n{}", framed.text);
-    let routing_note = found.routing_note;
-    let left_out = (left > 0).then_some(left);
-    Ok(ToolReply::new(text, &DiscoverReply { agents, routing_note, notice: NOTICE, left_out }))
+    let AgentList { routing_note, next_page_token, .. } = found;
+    let notice = NOTICE;
+    Ok(ToolReply::new(text, &DiscoverReply { agents, routing_note, notice, next_page_token }))
 }
 
 pub(super) fn get_agent_card(

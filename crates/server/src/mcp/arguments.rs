@@ -26,6 +26,9 @@ pub(super) struct DiscoverArguments {
     /// Only agents with this text in their name, their description or one of their skills.
     #[serde(default)]
     pub(super) text: Option<String>,
+    /// The `next_page_token` of the page before, with the same other arguments.
+    #[serde(default)]
+    pub(super) page_token: Option<String>,
 }
 
 /// Arguments of `get_agent_card`.

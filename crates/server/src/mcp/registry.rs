@@ -1,6 +1,6 @@
 //! Tools for registrations: register_agent and refresh_agent_heartbeat.
 
-use herald_api::agents::{AgentHeartbeat, RegisterAgent};
+use herald_api::agents::{AgentHeartbeat, RegisterAgent, RegisteredAgent};
 use herald_protocol::Error;
 
 use super::{
@@ -48,9 +48,12 @@ pub(super) async fn register_agent(
     let mut text =
         format!("Registered {name}. Messages reach it by its role {:?}.", registered.role);
     if registered.session.is_some() {
+        let RegisteredAgent { heartbeat_seconds, discovery_seconds, poll_seconds, .. } = registered;
         text.push_str(&format!(
-            " Call refresh_agent_heartbeat with agent_name {name:?} every {} seconds.",
-            registered.heartbeat_seconds
+            " Call refresh_agent_heartbeat with agent_name {name:?} every {heartbeat_seconds} seconds; after \
+             {discovery_seconds} seconds without a heartbeat or a poll it is not listed any more. It gets no tasks \
+             over MCP: a program has to poll for them, with POST /api/agents/{name}/poll and the session of this reply, again and \
+             again ({poll_seconds} seconds each), as `herald worker` does. Until then messages to its role wait."
         ));
     }
     Ok(ToolReply::new(text, &registered))

@@ -52,10 +52,10 @@ pub(super) fn failed(error: &Error) -> CallToolResult {
     let message = short(&error.message, MAX_ERROR);
     let hint = fact("hint").map(|hint| short(hint, MAX_ERROR));
     let reason = error.kind.codes().reason;
-    let mut text = format!("{reason}: {message}");
-    for further in hint.iter().map(String::as_str).chain(advice(error.kind)) {
+    let mut text = format!("{reason}: {}", advised(error.kind, &message));
+    if let Some(hint) = hint.as_deref().filter(|hint| !text.contains(*hint)) {
         text.push_str("; ");
-        text.push_str(further);
+        text.push_str(hint);
     }
     let error = FailureDetail {
         reason,
@@ -69,18 +69,26 @@ pub(super) fn failed(error: &Error) -> CallToolResult {
     result
 }
 
-/// The next step after an error, where the tools have one.
-fn advice(kind: ErrorKind) -> Option<&'static str> {
-    if kind.is_temporary() {
-        Some("try again later")
+/// A message with the next step, where the tools have one. It replaces the advice at the end of the message, which has
+/// no tools in it.
+fn advised(kind: ErrorKind, message: &str) -> String {
+    let (words, advice) = if kind.is_temporary() {
+        if message.contains("again") {
+            return message.to_owned();
+        }
+        ("try again", "try again later")
     } else if kind == ErrorKind::TaskNotFound {
-        Some("list_tasks lists your tasks")
+        ("list_tasks", "list_tasks lists your tasks")
     } else if kind == ErrorKind::TaskEnded {
-        Some("send a message without task_id to begin a new task")
+        ("start a new one", "send a message without task_id to begin a new task")
     } else if matches!(kind, ErrorKind::WorkerUnknown | ErrorKind::WorkerExpired) {
-        Some("register again with register_agent")
+        ("register again", "register again with register_agent")
     } else {
-        None
+        return message.to_owned();
+    };
+    match message.find(words) {
+        Some(at) => format!("{}{advice}", &message[..at]),
+        None => format!("{message}; {advice}"),
     }
 }
 
@@ -88,4 +96,60 @@ fn advice(kind: ErrorKind) -> Option<&'static str> {
 pub(super) fn tree(value: &impl Serialize) -> Value {
     let bytes = serde_json::to_vec(value).expect("replies have string keys");
     serde_json::from_slice(&bytes).expect("the bytes are JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_gives_its_advice_once() {
+        for (kind, message, hint, shown) in [
+            (
+                ErrorKind::Unavailable,
+                "the disk is full; try again later",
+                None,
+                "UNAVAILABLE: the disk is full; try again later",
+            ),
+            (
+                ErrorKind::Unavailable,
+                "the disk is full",
+                None,
+                "UNAVAILABLE: the disk is full; try again later",
+            ),
+            (
+                ErrorKind::TaskEnded,
+                "the task has ended; start a new one in the same context to go on",
+                None,
+                "UNSUPPORTED_OPERATION: the task has ended; send a message without task_id to begin a new task",
+            ),
+            (
+                ErrorKind::WorkerExpired,
+                "the session of this worker is over: stop its turns and register again",
+                None,
+                "WORKER_EXPIRED: the session of this worker is over: stop its turns and register again with \
+                 register_agent",
+            ),
+            (
+                ErrorKind::InvalidParams,
+                "no such role; use \"a\"",
+                Some("use \"a\""),
+                "INVALID_PARAMS: no such role; use \"a\"",
+            ),
+            (
+                ErrorKind::TaskNotFound,
+                "Task not found",
+                Some("look at the root"),
+                "TASK_NOT_FOUND: Task not found; list_tasks lists your tasks; look at the root",
+            ),
+        ] {
+            let mut error = Error::new(kind, message);
+            if let Some(hint) = hint {
+                error = error.with("hint", hint);
+            }
+            let result = failed(&error);
+            let text = result.content[0].as_text().unwrap();
+            assert_eq!(text.text, shown);
+        }
+    }
 }

@@ -95,8 +95,13 @@ pub(super) async fn send(
     skill: Option<&str>,
 ) -> Result<ToolReply, Error> {
     let wait = wait(arguments.wait_seconds, WAIT)?;
-    let source = format!("agent {:?}", agent.as_ref().unwrap_or(&call.default_agent()).as_str());
     let message = message(arguments, skill)?;
+    let source = match (&agent, &message.task_id) {
+        (Some(agent), _) => format!("agent {:?}", agent.as_str()),
+        // At the root a message continues the task of any agent.
+        (None, Some(task)) => format!("the agent of task {task}"),
+        (None, None) => format!("agent {:?}", call.default_agent().as_str()),
+    };
     let id = message.message_id.to_string();
     let request = |immediately| request(message.clone(), immediately);
     match call.send(agent, request, wait).await? {

@@ -1,4 +1,4 @@
-//! Untrusted text on its way to a model: control characters removed, length limited, in a frame.
+//! Untrusted text on its way to a model: control and invisible characters removed, length limited, in a frame.
 //!
 //! A card, an artifact or a message can contain text that is made to look like an instruction. A model gets such
 //! text only between two lines that carry a random boundary, which the author of the text cannot know.
@@ -193,20 +193,36 @@ fn is_shown(character: char) -> bool {
     match character {
         '\n' | '\t' => true,
         _ if character.is_control() => false,
-        // Soft hyphen, direction marks, separators, invisible operators, annotations, tags and the byte order mark.
-        '\u{ad}'
-        | '\u{61c}'
-        | '\u{180e}'
-        | '\u{200b}'
-        | '\u{200e}'
-        | '\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{feff}'
-        | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e0fff}' => false,
-        _ => true,
+        // Separators of lines and paragraphs, and annotations.
+        '\u{2028}' | '\u{2029}' | '\u{fff9}'..='\u{fffb}' => false,
+        _ => !is_ignorable(character),
     }
+}
+
+/// True for a character with the Unicode property `Default_Ignorable_Code_Point`. It is not visible, so that a run of
+/// them can hide a message from people: direction marks, joiners, fillers, variation selectors, tags. Emoji that
+/// joiners and selectors connect appear one by one.
+const fn is_ignorable(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 /// A text of at most `limit` characters, with a note if it is longer.
@@ -242,7 +258,7 @@ mod tests {
             ("a\0\u{8}\u{7f}\u{85}b", "ab"),
             ("abc\u{202e}fdp.exe\u{202c}\u{2066}x\u{2069}", "abcfdp.exex"),
             ("hi\u{e0041}\u{e0042}\u{e01ef}\u{200b}\u{feff}\u{2060}!", "hi!"),
-            ("👩\u{200d}🔬 ok", "👩\u{200d}🔬 ok"),
+            ("👩\u{200d}🔬 ❤\u{fe0f} ok", "👩🔬 ❤ ok"),
             // A control string without an end hides at most its line.
             ("a\u{1b}]0;never ends\nb", "a\nb"),
             ("\u{1b}", ""),
@@ -251,6 +267,42 @@ mod tests {
         }
         let hidden = format!("\u{1b}]0;{}shown", "x".repeat(MAX_CONTROL_STRING - 2));
         assert_eq!(short(&hidden, 100), "shown");
+    }
+
+    /// `Default_Ignorable_Code_Point` of Unicode, and the separators and annotations beside it.
+    #[test]
+    fn characters_that_nobody_sees_are_removed() {
+        let hidden: [(&str, std::ops::RangeInclusive<u32>); 21] = [
+            ("soft hyphen", 0xad..=0xad),
+            ("combining grapheme joiner", 0x34f..=0x34f),
+            ("Arabic letter mark", 0x61c..=0x61c),
+            ("Hangul fillers", 0x115f..=0x1160),
+            ("Khmer inherent vowels", 0x17b4..=0x17b5),
+            ("Mongolian selectors and separator", 0x180b..=0x180f),
+            ("zero-width characters and direction marks", 0x200b..=0x200f),
+            ("line and paragraph separators", 0x2028..=0x2029),
+            ("direction embeddings and overrides", 0x202a..=0x202e),
+            ("word joiner and invisible operators", 0x2060..=0x2064),
+            ("direction isolates and deprecated marks", 0x2065..=0x206f),
+            ("Hangul filler", 0x3164..=0x3164),
+            ("variation selectors", 0xfe00..=0xfe0f),
+            ("byte order mark", 0xfeff..=0xfeff),
+            ("halfwidth Hangul filler", 0xffa0..=0xffa0),
+            ("annotations", 0xfff0..=0xfffb),
+            ("shorthand controls", 0x1bca0..=0x1bca3),
+            ("musical controls", 0x1d173..=0x1d17a),
+            ("tags", 0xe0000..=0xe007f),
+            ("reserved", 0xe0080..=0xe00ff),
+            ("further variation selectors", 0xe0100..=0xe0fff),
+        ];
+        for (name, range) in hidden {
+            for code in range {
+                let text = format!("a{}b", char::from_u32(code).unwrap());
+                assert_eq!(short(&text, 10), "ab", "{name}, U+{code:04X}");
+            }
+        }
+        let seen = "Ünïcode 日本語 عربى हिन्दी ไทย 한국어 🔬 ½ ﬁ\u{a0}\u{2019}\u{3000}\u{fffd}";
+        assert_eq!(short(seen, 1000), seen);
     }
 
     #[test]

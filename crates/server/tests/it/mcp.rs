@@ -206,7 +206,10 @@ async fn a_worker_registers_is_discovered_and_keeps_itself_alive() {
         (&new["role"], &new["name"]),
         (&json!("code-reviewer"), &json!("code-reviewer:dev-vm:abc123"))
     );
-    assert!(text.contains("every 45 seconds"), "{text}");
+    assert!(text.contains("every 45 seconds") && text.contains("after 120 seconds"), "{text}");
+    // It gets no tasks by a heartbeat alone.
+    assert!(text.contains("POST /api/agents/code-reviewer:dev-vm:abc123/poll"), "{text}");
+    assert!(text.contains("herald worker"), "{text}");
     let filters = [
         (json!({ "role": "code-reviewer" }), 1),
         (json!({ "skill": "review", "tag": "Python", "text": "SPECIALIST" }), 1),
@@ -237,7 +240,8 @@ async fn a_worker_registers_is_discovered_and_keeps_itself_alive() {
     ] {
         let (reason, text) = failed(&hub.call(refresh(name, &session)).await);
         assert_eq!(reason, "WORKER_UNKNOWN");
-        assert!(text.contains("register again"), "{text}");
+        assert!(text.ends_with("; register again with register_agent"), "{text}");
+        assert_eq!(text.matches("register again").count(), 1, "{text}");
     }
     // A message waits for a worker of the role, and its name does not route.
     let send = |to: &str| {
@@ -285,6 +289,42 @@ async fn long_work_is_started_followed_and_answered() {
     let (reason, text) = failed(&hub.call(tool("send_message", &answer)).await);
     assert_eq!(reason, "UNSUPPORTED_OPERATION");
     assert!(text.contains("without task_id"), "{text}");
+    assert!(!text.contains("start a new one"), "{text}");
+}
+
+#[tokio::test]
+async fn the_frame_of_a_task_does_not_name_another_agent() {
+    let hub = Hub::start().await;
+    let ask = json!({ "agent_name": "files", "message": "ask" });
+    let (asked, text) = done(&hub.call(tool("send_to_agent", &ask)).await);
+    assert_eq!(asked["state"], "input-required");
+    assert!(text.contains("text from agent \"files\" ["), "{text}");
+    let task = asked["task_id"].as_str().unwrap();
+    // The answer goes to the agent of the task, and not to the default one.
+    let answer = json!({ "message": "that one", "task_id": task });
+    let (answered, text) = done(&hub.call(tool("send_message", &answer)).await);
+    assert_eq!(answered["task_id"], asked["task_id"]);
+    assert!(text.contains(&format!("text from the agent of task {task} [")), "{text}");
+    let (_, text) = done(&hub.call(tool("send_message", &json!({ "message": "hi" }))).await);
+    assert!(text.contains("text from agent \"script\" ["), "{text}");
+}
+
+#[tokio::test]
+async fn many_agents_are_discovered_page_by_page() {
+    let hub = Hub::start().await;
+    for number in 0..100 {
+        let worker = json!({ "role": "many", "instance_id": format!("host:{number}") });
+        assert_eq!(hub.call(Call::post("/api/agents", &worker)).await.status(), 201);
+    }
+    let (first, text) = done(&hub.call(tool("discover_agents", &json!({}))).await);
+    let count = |page: &Value| page["agents"].as_array().unwrap().len();
+    assert_eq!(count(&first), 100);
+    let token = first["next_page_token"].as_str().unwrap();
+    assert!(text.contains(token), "{text}");
+    let next = tool("discover_agents", &json!({ "page_token": token }));
+    let (last, text) = done(&hub.call(next).await);
+    assert_eq!(count(&last), 4);
+    assert!(last.get("next_page_token").is_none() && !text.contains("page_token"), "{text}");
 }
 
 #[tokio::test]

@@ -234,3 +234,36 @@ async fn messages_that_arrive_at_once_stay_within_the_limits_of_stored_tasks() {
     assert_eq!(stored["ann"] + stored["bob"], 8, "the limit of their tenant: {stored:?}");
     hub.release(2 * AT_ONCE);
 }
+
+#[tokio::test]
+async fn registrations_are_limited_by_the_settings_of_the_tenant_and_its_callers() {
+    let most = |registrations| UsageLimits {
+        registrations: Some(registrations),
+        ..UsageLimits::default()
+    };
+    let acme = TenantLimits { caller: most(2), tenant: most(3) };
+    let tenants = [(TenantId::from("acme"), acme)].into();
+    let hub = with(Limits { caller: most(1), tenants, ..Limits::default() }).await;
+    let register = async |who: &str, id: u32| {
+        let body = json!({ "role": "reviewer", "instance_id": format!("{who}:{id}") });
+        let answer = hub.call(as_(who, Call::post("/api/agents", &body))).await;
+        if answer.status() == 201 {
+            return None;
+        }
+        assert_eq!(answer.status(), 429, "{}", answer.text());
+        assert!(answer.header("retry-after").is_some(), "{}", answer.text());
+        let details = json(&answer)["error"]["details"].clone();
+        let metadata = detail(&details, "ErrorInfo")["metadata"].clone();
+        Some((metadata["limit"].as_str().unwrap().to_owned(), metadata["value"].clone()))
+    };
+    let limit =
+        |name: &str, value: &str| Some((format!("limits.{name}.registrations"), value.into()));
+    assert_eq!(register("ann", 1).await, None);
+    assert_eq!(register("ann", 2).await, None);
+    assert_eq!(register("ann", 3).await, limit("caller", "2"));
+    assert_eq!(register("ann", 2).await, None, "a new life of a worker");
+    assert_eq!(register("bob", 1).await, None);
+    assert_eq!(register("bob", 2).await, limit("tenant", "3"));
+    assert_eq!(register("eve", 1).await, None);
+    assert_eq!(register("eve", 2).await, limit("caller", "1"));
+}

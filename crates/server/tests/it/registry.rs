@@ -375,6 +375,82 @@ async fn agents_are_found_by_role_skill_tag_and_text() {
     assert_eq!(list["agents"].as_array().unwrap().len(), 1);
 }
 
+/// The names on each page of the list of agents.
+async fn pages(hub: &Hub, query: &str) -> Vec<Vec<String>> {
+    let (mut pages, mut token) = (Vec::new(), String::new());
+    loop {
+        let list = ok(&get(hub, "caller", &format!("/api/agents?{query}{token}")).await);
+        assert_eq!(list["routing_note"], "Use 'role' with send_to_agent for routing.");
+        let agents = list["agents"].as_array().unwrap().iter();
+        pages.push(agents.map(|one| one["name"].as_str().unwrap().to_owned()).collect());
+        assert!(pages.len() < 100, "the list does not end");
+        match list["next_page_token"].as_str() {
+            Some(next) => token = format!("&page_token={next}"),
+            None => return pages,
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_list_of_agents_has_pages() {
+    let clock = Clock::manual(start_time());
+    let hub = hub(&clock).await;
+    // By name "a-b:h:1" comes before "a:h:1", by role after it.
+    for (role, instance) in [("a", "h:1"), ("a", "h:2"), ("a-b", "h:1"), ("a", "h:3")] {
+        let body = json!({ "role": role, "instance_id": instance, "labels": ["gpu"] });
+        ok(&post(&hub, "worker", "/api/agents", &body).await);
+    }
+    let all = ["a-b:h:1", "a:h:1", "a:h:2", "a:h:3", "files", "script"];
+    assert_eq!(pages(&hub, "").await, [all], "one page without parameters");
+    let list = ok(&get(&hub, "caller", "/api/agents").await);
+    let members: Vec<_> = list.as_object().unwrap().keys().collect();
+    assert_eq!(members, ["agents", "routing_note"]);
+    let of = |size| all.chunks(size).map(<[&str]>::to_vec).collect::<Vec<_>>();
+    for size in [1, 2, 4, 6, 1000] {
+        assert_eq!(pages(&hub, &format!("page_size={size}")).await, of(size), "{size}");
+    }
+    let gpus = [["a-b:h:1", "a:h:1", "a:h:2"].to_vec(), ["a:h:3"].to_vec()];
+    assert_eq!(pages(&hub, "tag=gpu&page_size=3").await, gpus);
+    // A page goes on after its last name, also if that is gone.
+    let first = ok(&get(&hub, "caller", "/api/agents?page_size=2").await);
+    let token = first["next_page_token"].as_str().unwrap();
+    ok(&delete(&hub, "worker", "/api/agents/a:h:1").await);
+    let next = format!("/api/agents?page_size=1&page_token={token}");
+    assert_eq!(ok(&get(&hub, "caller", &next).await)["agents"][0]["name"], "a:h:2");
+    for wrong in [
+        "page_size=0".to_owned(),
+        "page_size=1001".to_owned(),
+        "page_token=x".to_owned(),
+        // The token of another search.
+        format!("role=a&page_token={token}"),
+    ] {
+        let answer = get(&hub, "caller", &format!("/api/agents?{wrong}")).await;
+        refused(&answer, 400, "INVALID_PARAMS");
+    }
+}
+
+/// A worker without skills of its own has those of its role in its entry.
+#[tokio::test]
+async fn a_page_of_agents_ends_before_it_is_large() {
+    let clock = Clock::manual(start_time());
+    let hub = hub(&clock).await;
+    let skill = |number: usize| json!({ "id": format!("{number:0>250}") });
+    let skills: Vec<_> = (0..64).map(skill).collect();
+    let first = json!({ "role": "large", "instance_id": "h:0", "skills": skills });
+    ok(&post(&hub, "worker", "/api/agents", &first).await);
+    for number in 1..100 {
+        let body = json!({ "role": "large", "instance_id": format!("h:{number}") });
+        ok(&post(&hub, "worker", "/api/agents", &body).await);
+    }
+    let answer = get(&hub, "caller", "/api/agents?role=large").await;
+    assert!(answer.body.len() < 2 << 20, "{}", answer.body.len());
+    let pages = pages(&hub, "role=large").await;
+    assert!((2..4).contains(&pages.len()), "{pages:?}");
+    assert_eq!(pages.concat().len(), 100);
+    let found = names(&hub, &format!("?skill={:0>250}&page_size=5", 63)).await;
+    assert_eq!(found.len(), 5, "the skills of the role count for its workers");
+}
+
 #[tokio::test]
 async fn a_role_has_a_card_of_its_workers_and_the_name_of_an_instance_does_not_route() {
     let clock = Clock::manual(start_time());

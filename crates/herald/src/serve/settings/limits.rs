@@ -32,6 +32,7 @@ fn usage(section: &UsageSection) -> UsageLimits {
         active_tasks: section.active_tasks,
         queued_tasks: section.queued_tasks,
         stored_bytes: section.stored_bytes.map(|size| size.0),
+        registrations: section.registrations,
     }
 }
 
