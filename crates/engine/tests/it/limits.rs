@@ -89,6 +89,27 @@ async fn retention_removes_old_tasks_with_their_keys_and_keeps_waiting_ones_unti
 }
 
 #[tokio::test]
+async fn retention_keeps_the_newest_tasks_up_to_their_number() {
+    let clock = Clock::manual(Timestamp::from_millis(1_000_000));
+    let agent = Script::new(|_| Box::pin(async { Ok(()) }));
+    let settings = Settings { keep_tasks: Some(2), ..Settings::default() };
+    let store = Arc::new(herald_engine::store::sqlite::Sqlite::memory().unwrap());
+    let bench = Bench::on(store, agent, profile(), settings, clock.clone()).await;
+    let mut tasks = Vec::new();
+    for second in 0..4 {
+        clock.set(Timestamp::from_millis(1_000_000 + 1000 * second));
+        tasks.push(bench.send(say("go")).await.unwrap().id);
+    }
+    bench.engine.sweep().await.unwrap();
+    for old in &tasks[..2] {
+        assert_eq!(bench.get(old).await.unwrap_err().kind, ErrorKind::TaskNotFound);
+    }
+    for new in &tasks[2..] {
+        assert_eq!(bench.get(new).await.unwrap().status.state, TaskState::Completed);
+    }
+}
+
+#[tokio::test]
 async fn a_small_memory_budget_still_serves_large_tasks() {
     let agent = Script::new(|turn| {
         Box::pin(async move {

@@ -10,7 +10,10 @@ use std::{
 
 use tokio::process::Command;
 
-use crate::support::{Herald, Options, ended_within};
+use crate::{
+    http::Call,
+    support::{Herald, Options, ended_within},
+};
 
 pub(crate) const CONFIG: &str = r#"
 [[agents]]
@@ -86,6 +89,27 @@ async fn the_python_client_0_3_works() {
     passes(python("python03"), "jsonrpc").await;
     passes(python("python03"), "rest").await;
     passes(python("python03"), "grpc").await;
+}
+
+/// The members of early servers are in the card beside those of the protocol, twice under another spelling.
+const EARLY_MEMBERS: &str = "[card]\nlegacy_snake_case = true\n";
+
+/// Runs the scenario with a card that has the members of early servers.
+async fn reads_early_members(official: Official) {
+    let herald = Herald::start(Options::config(format!("{CONFIG}{EARLY_MEMBERS}"))).await;
+    let card = herald.call(&Call::get("/.well-known/agent-card.json")).await.json();
+    assert_eq!(card["capabilities"]["push_notifications"], true, "{card}");
+    run(official, &[&format!("http://{}", herald.address), "--transport", "jsonrpc"]).await;
+}
+
+#[tokio::test]
+async fn the_python_client_1_x_reads_a_card_with_the_members_of_early_servers() {
+    reads_early_members(python("python1")).await;
+}
+
+#[tokio::test]
+async fn the_javascript_client_1_x_reads_a_card_with_the_members_of_early_servers() {
+    reads_early_members(javascript("js1")).await;
 }
 
 /// The gRPC client of this release sends a metadata key that gRPC refuses; later ones do not.

@@ -68,6 +68,25 @@ def work(turn):
 Worker(sys.argv[1], "code-reviewer", "Python code review specialist", instance="f1").run(work)
 "#;
 
+/// The worker command of the first document behind docs/compatibility.md, word for word.
+const WORKER: &str = r#"# Register worker as a discoverable agent
+python -m agent_worker.worker \
+  --agent-name code-reviewer \
+  --agent-description "Python code review specialist" \
+  --server https://api.codetether.run"#;
+
+/// The routing example of that document, word for word.
+const ROUTING: &str = r#"# Discover available agents
+agents = await discover_agents()
+# Returns: [{"name": "code-reviewer:host-a:1", "role": "code-reviewer", ...}]
+
+# Route to agent by ROLE (not name!)
+await send_to_agent(
+    agent_name="code-reviewer",  # Uses role
+    message="Review auth.py for security issues"
+)
+"#;
+
 /// The calls by role, as programs write them.
 const CALLS: &str = r#"
 import asyncio
@@ -175,12 +194,17 @@ async fn told(herald: &Herald, text: &str) -> Value {
 #[tokio::test]
 async fn the_worker_command_works_as_written() {
     let herald = Herald::start(Options::agents()).await;
+    let line = WORKER.replace("https://api.codetether.run", &format!("http://{}", herald.address));
+    let interpreter = interpreter().await;
     let worker = PythonWorker::spawn(&herald, |command| {
         let home = command.as_std().get_current_dir().unwrap().to_owned();
         let search = programs(&home);
-        command.args(["-m", "agent_worker.worker", "--agent-name", "code-reviewer"]);
-        command.args(["--agent-description", "Python code review specialist"]);
-        command.arg("--server").arg(format!("http://{}", herald.address)).env("PATH", search);
+        std::os::unix::fs::symlink(interpreter, search.join("python")).unwrap();
+        // The interpreter of the command runs a shell, so that the line is read as it is written.
+        let run = "import os, sys; os.execv('/bin/sh', ['sh', '-c', 'exec ' + sys.argv[1]])";
+        let line = line.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>();
+        command.args(["-c", run]).arg(line.join("\n")).env("PATH", search);
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
     })
     .await;
     assert!(worker.log().contains("adapter=\"claude-code\""), "{}", worker.log());
@@ -260,6 +284,21 @@ async fn agents_are_discovered_and_reached_by_their_role() {
     let answer = "TASK_STATE_COMPLETED Review auth.py for security issues is fine";
     assert_eq!(lines[1], answer, "{printed:?}");
     assert!(lines[2].starts_with("refused: ") && lines[2].contains("role"), "{printed:?}");
+
+    // The example prints nothing: the list is checked here, and the task has been made.
+    let body = ROUTING.replace('\n', "\n    ");
+    let checks = "assert any(one['role'] == 'code-reviewer' and ':' in one['name'] for one in agents)";
+    let program = format!(
+        "import asyncio\nfrom agent_worker import discover_agents, send_to_agent\n\nasync def main():\n    \
+         {body}\n    {checks}\n\nasyncio.run(main())\n"
+    );
+    fs::write(home.path().join("routing.py"), program).unwrap();
+    let mut routing = python(&herald, home.path()).await;
+    routing.arg("routing.py");
+    let ran = ended(routing).await;
+    assert!(ran.status.success(), "{ran:?}");
+    let tasks = herald.call(&Call::get("/tasks").header("a2a-version", "1.0")).await.json();
+    assert_eq!(tasks["tasks"].as_array().unwrap().len(), 2, "{tasks}");
 }
 
 #[tokio::test]

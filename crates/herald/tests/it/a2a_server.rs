@@ -4,7 +4,12 @@ use std::{os::unix::fs::symlink, path::PathBuf};
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use tokio::{net::TcpStream, process::Command, time::timeout};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    process::Command,
+    time::timeout,
+};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::{
@@ -173,6 +178,21 @@ async fn unsupported_features_are_refused_with_a_message() {
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
     let level = a2a_server(&["--log-level", "loud"]).await;
     assert_eq!(level.status.code(), Some(2), "{level:?}");
+}
+
+#[tokio::test]
+async fn with_stdio_it_answers_on_standard_output() {
+    let home = tempfile::tempdir().unwrap();
+    let mut child = Options::a2a_server(PROGRAM).no_port().spawn_stdio(home.path());
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let message = json!({ "parts": [{ "type": "text", "text": "tell me a joke" }] });
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tasks/send", "params": { "message": message } });
+    input.write_all(format!("{call}\n").as_bytes()).await.unwrap();
+    let line = timeout(SOON, BufReader::new(output).lines().next_line()).await.unwrap().unwrap();
+    let answer: Value = serde_json::from_str(&line.unwrap()).unwrap();
+    assert!(answer["result"]["id"].is_string(), "{answer}");
+    drop(input);
+    assert!(timeout(SOON, child.wait()).await.unwrap().unwrap().success());
 }
 
 #[tokio::test]

@@ -108,13 +108,14 @@ async fn without_force_it_asks() {
     // It ends without output.
     let script = format!("#!/bin/sh\necho \"$@\" > {}/arguments\n", home.path().display());
     fs::write(&program, script).unwrap();
-    let options = Options::default()
-        .environment("CURSOR_AGENT_PATH", &program)
-        .environment("AGENT_FORCE", "false");
-    let herald = Herald::start(options.arguments(["--adapter", "cursor"])).await;
-    let task = told(&herald, "Count the files").await;
-    assert_eq!(state(&task), "failed", "{task}");
-    assert_eq!(kept(&home, "arguments"), "acp");
+    let options = Options::default().environment("CURSOR_AGENT_PATH", &program);
+    for options in [options.clone(), options.environment("AGENT_FORCE", "false")] {
+        let herald = Herald::start(options.arguments(["--adapter", "cursor"])).await;
+        let task = told(&herald, "Count the files").await;
+        assert_eq!(state(&task), "failed", "{task}");
+        assert_eq!(kept(&home, "arguments"), "acp");
+        fs::remove_file(home.path().join("arguments")).unwrap();
+    }
 }
 
 #[tokio::test]

@@ -307,6 +307,7 @@ async fn a_stream_has_the_listed_frames_in_their_order() {
     assert_ne!(pieces[0]["append"], true, "the first piece begins the artifact");
     assert_eq!(pieces[0]["artifact"]["parts"][0]["kind"], "text");
     let result = &events[events.len() - 2];
+    assert!(result.get("append").is_none(), "it is whole: {result}");
     assert_eq!(result["artifact"]["parts"][0]["kind"], "data");
     assert_eq!(result["artifact"]["parts"][0]["data"]["summary"], "Refactored auth.ts to use JWT.");
     let finals: Vec<_> = events.iter().filter(|event| event["final"] == true).collect();

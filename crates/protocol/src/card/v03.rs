@@ -165,11 +165,14 @@ impl<'a> CardForm<'a> {
         }
     }
 
-    /// The card with the members that early servers spell in snake_case, and their list of schemes.
+    /// The card with the members that early servers spell in snake_case, and their list of schemes. Readers by the
+    /// JSON rules of protobuf, such as the official clients of 1.0, read both spellings of a member and refuse a card
+    /// that has both. Therefore the old spelling replaces the usual one of the member that 1.0 has.
     pub(super) fn with_snake_case(mut self, card: &AgentCard) -> Self {
         let AgentCapabilities { push_notifications, state_transition_history, .. } =
             card.capabilities;
         self.capabilities.snake_push_notifications = push_notifications;
+        self.capabilities.push_notifications = None;
         self.capabilities.snake_state_transition_history = state_transition_history;
         for scheme in card.security_schemes.values() {
             let scheme = match scheme {

@@ -59,6 +59,22 @@ async fn each_error_has_its_code_and_its_reason() {
     assert_eq!(facts(&status)["uri"], "urn:needed");
 }
 
+/// An agent behind which nobody answers.
+#[tokio::test]
+async fn an_agent_that_cannot_be_reached_is_unavailable_and_leaves_its_failed_task() {
+    let hub = Hub::start().await;
+    let (new, old) = (Client::v1(&hub).await, Client::plain(&hub).await);
+    let in_1_0 = new.send("absent").await.unwrap_err();
+    let in_0_3 = old.call::<_, v03::SendMessageResponse>(V03, "SendMessage", old_send("absent"));
+    for status in [in_1_0, in_0_3.await.unwrap_err()] {
+        assert_eq!(reason(&status), (Code::Unavailable, "AGENT_UNAVAILABLE".to_owned()));
+        assert!(status.message().ends_with("it is not there"), "{status:?}");
+        let task = new.get(&facts(&status)["taskId"]).await.unwrap();
+        let state = task.status.unwrap().state;
+        assert_eq!(state, i32::from(v1::TaskState::Failed));
+    }
+}
+
 // proves: ERR-064
 #[tokio::test]
 async fn every_field_at_fault_is_named_as_in_json() {
