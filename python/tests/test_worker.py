@@ -156,6 +156,8 @@ class Turns(WithServer):
         with self.assertRaises(Cancelled):
             turn.artifact("x")
         self.assertTrue(turn.is_cancelled and turn.is_over and stopped)
+        # The refused write has not used its number, so that the next one is not out of order.
+        self.assertEqual([body["number"] for _, _, body, _ in self.http.seen], [1, 1])
 
     def test_nothing_is_written_once_a_turn_is_handed_back(self):
         turn = self.turn()

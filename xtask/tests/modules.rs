@@ -47,6 +47,7 @@ const ENGINE: &[&str] = &[
     "turns::history",
     "turns::ending",
     "turns::state",
+    "turns::last_pause",
     "turns::admission",
     "turns::failure",
     "turns::caught",

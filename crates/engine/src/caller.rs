@@ -304,6 +304,13 @@ impl Caller {
         Key { owner: self.owner().clone(), task }
     }
 
+    /// The tenant whose tasks the caller may take as a worker; `None` is every tenant.
+    pub fn work_tenant(&self) -> Option<&TenantId> {
+        let Identity { scopes, owner, .. } = &*self.identity;
+        let takes_all = scopes.contains(Scopes::WORK_ALL) || scopes.contains(Scopes::ADMIN);
+        (!takes_all).then_some(&owner.tenant)
+    }
+
     /// True if the credentials allow the agent.
     pub fn may_use(&self, agent: &AgentName) -> bool {
         self.identity.agents.as_ref().is_none_or(|agents| agents.contains(agent))

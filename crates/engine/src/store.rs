@@ -81,6 +81,8 @@ pub struct DueQuery<'a> {
     pub agent: &'a AgentName,
     /// The owner whose turn was the last.
     pub after: Option<&'a Owner>,
+    /// Only tasks of this tenant. `None` means those of every tenant.
+    pub tenant: Option<&'a TenantId>,
     /// Tasks that are passed over.
     pub except: &'a HashSet<Key>,
     /// The labels of the worker that asks, sorted: only tasks that require no others. `None` means every
@@ -94,7 +96,7 @@ impl<'a> DueQuery<'a> {
     /// Any due tasks of an agent.
     pub fn new(agent: &'a AgentName, limit: usize) -> Self {
         static NONE: LazyLock<HashSet<Key>> = LazyLock::new(HashSet::new);
-        Self { agent, after: None, except: &NONE, labels: None, limit }
+        Self { agent, after: None, tenant: None, except: &NONE, labels: None, limit }
     }
 }
 
@@ -471,7 +473,7 @@ pub trait Store: WebhookStore + RegistrationStore + fmt::Debug + Send + Sync + '
     /// The active tasks of an agent that no living member holds. The owners take turns: first one task of
     /// each owner, beginning with the owner after [`DueQuery::after`] in an order of the store, then the
     /// others. Of one owner the highest priority comes first, and then the oldest task. The cost depends on
-    /// the limit and on the number of different label sets, not on the number of owners or tasks.
+    /// the limit and on the number of different label sets, not on the number of tenants, owners or tasks.
     async fn due(&self, query: DueQuery<'_>) -> Result<Vec<Due>, StoreError>;
 
     /// Makes an agent serial. From now on the store keeps its waiting tasks in the order of their

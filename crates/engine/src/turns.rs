@@ -9,6 +9,7 @@ pub(crate) mod dispatcher;
 pub(crate) mod ending;
 pub(crate) mod failure;
 pub(crate) mod history;
+pub(crate) mod last_pause;
 pub(crate) mod recovery;
 pub(crate) mod sink;
 pub(crate) mod state;

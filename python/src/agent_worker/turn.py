@@ -208,8 +208,7 @@ class Turn:
     def _send(self, verb: str, more: dict[str, Any]) -> Any:
         # One after the other, so that numbers are used in their order.
         with self._sending:
-            self._number += 1
-            body = {"session": self._session, "epoch": self.epoch, "number": self._number, **more}
+            body = {"session": self._session, "epoch": self.epoch, "number": self._number + 1, **more}
             if verb != "/end":
                 body["after"] = self._head
             path = agent_path(self._name, f"/turns/{self.id}{verb}")
@@ -222,6 +221,8 @@ class Turn:
                 raise Failed(str(refusal)) from None
             if answer is None:
                 raise Cancelled()
+            # A refused request has not used its number.
+            self._number += 1
             self._head = answer.get("head", self._head)
             return answer
 

@@ -270,15 +270,27 @@ impl Drop for CallerWait<'_> {
 mod tests {
     use std::time::Duration;
 
+    use herald_engine::{Stop, rules::Command, turn::Sink as _};
+    use herald_protocol::TaskState;
     use reqwest::{Client, header::HeaderMap};
+    use serde_json::{Value, json};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+        task::JoinHandle,
+    };
 
     use super::*;
     use crate::{
         Echo,
-        worker::{WorkerConnection, WorkerSettings},
+        worker::{WorkerConnection, WorkerSettings, sink::WorkerSink},
     };
 
     fn session(concurrency: usize, max_waiting: usize) -> WorkerSession {
+        session_at("http://127.0.0.1:9", concurrency, max_waiting)
+    }
+
+    fn session_at(url: &str, concurrency: usize, max_waiting: usize) -> WorkerSession {
         let mut profile = Echo::profile("echo");
         profile.max_waiting = max_waiting;
         let settings = WorkerSettings {
@@ -287,8 +299,7 @@ mod tests {
             concurrency,
             drain_timeout: Duration::ZERO,
         };
-        let connection =
-            WorkerConnection::new("http://127.0.0.1:9", Client::new(), HeaderMap::new());
+        let connection = WorkerConnection::new(url, Client::new(), HeaderMap::new());
         let worker = Worker::new(profile, Arc::new(Echo), settings, connection);
         let registration = WorkerRegistration {
             name: "echo:host:1".to_owned(),
@@ -355,6 +366,55 @@ mod tests {
         let next = session.begin_poll();
         session.note_answers(&["a".to_owned()], next);
         assert!(*turn.answered.borrow());
+    }
+
+    /// A server that answers one request after the other, each on a connection of its own, and keeps their bodies.
+    async fn server(answers: [(u16, &'static str); 3]) -> (String, JoinHandle<Vec<Value>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let served = TaskTracker::new().spawn(async move {
+            let mut bodies = Vec::new();
+            for (status, answer) in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let (mut received, mut chunk) = (String::new(), [0; 4096]);
+                let body = loop {
+                    let read = stream.read(&mut chunk).await.unwrap();
+                    received.push_str(std::str::from_utf8(&chunk[..read]).unwrap());
+                    if let Some((_, body)) = received.split_once("\r\n\r\n")
+                        && let Ok(body) = serde_json::from_str(body)
+                    {
+                        break body;
+                    }
+                };
+                bodies.push(body);
+                let length = answer.len();
+                let answer = format!(
+                    "HTTP/1.1 {status} Answer\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{answer}"
+                );
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+            bodies
+        });
+        (url, served)
+    }
+
+    #[tokio::test]
+    async fn a_refused_write_uses_no_number() {
+        let refusal = r#"{"error":{"code":422,"message":"too large","details":[{"reason":"WRITE_REFUSED"}]}}"#;
+        let (url, served) =
+            server([(200, r#"{"head":3}"#), (422, refusal), (200, r#"{"head":4}"#)]).await;
+        let session = Arc::new(session_at(&url, 1, 0));
+        let (turn, _) = session.add(&assigned("a", 1)).unwrap();
+        let sink = WorkerSink::new(session, turn, 2);
+        let working = || vec![Command::Report(TaskState::Working, None, None)];
+        sink.write(working()).await.unwrap();
+        assert!(matches!(sink.write(working()).await, Err(Stop::Refused(_))));
+        sink.write(working()).await.unwrap();
+        let bodies = served.await.unwrap();
+        let numbers: Vec<_> = bodies.iter().map(|body| (&body["number"], &body["after"])).collect();
+        let expected =
+            [(1, 2), (2, 3), (2, 3)].map(|(number, after)| (json!(number), json!(after)));
+        assert_eq!(numbers, expected.iter().map(|(one, other)| (one, other)).collect::<Vec<_>>());
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(super) struct WorkerSink {
 /// The requests of a turn so far.
 #[derive(Debug)]
 struct WriteProgress {
-    /// The number of the last request.
+    /// The number of the last request that the server took. A refused one has not used its number.
     number: u64,
     /// The head of the log after it.
     head: u64,
@@ -115,10 +115,9 @@ impl WorkerSink {
 
     /// Tells the server the end of the turn.
     pub(super) async fn end(&self, outcome: TurnEnd) {
-        let mut progress = self.progress.lock().await;
-        progress.number += 1;
+        let progress = self.progress.lock().await;
         let (session, epoch) = (self.session.registration.session.clone(), self.turn.epoch());
-        let ending = Ending { session, epoch, number: progress.number, outcome };
+        let ending = Ending { session, epoch, number: progress.number + 1, outcome };
         let (connection, over) = (&self.session.worker.connection, &self.turn.over);
         let parameters = [&*self.session.registration.name, self.turn.id()];
         let ended = connection.call_until::<EndTurn>(&parameters, &ending, over).await;
@@ -149,14 +148,15 @@ impl WorkerSink {
         if self.turn.is_returned.load(Ordering::Relaxed) {
             return Err(Stop::Over);
         }
-        progress.number += 1;
-        let body = request(progress.number, progress.head);
+        let number = progress.number + 1;
+        let body = request(number, progress.head);
         let (session, turn) = (Arc::clone(&self.session), Arc::clone(&self.turn));
         let sent = self.session.tasks.spawn(async move {
             let parameters = [&*session.registration.name, turn.id()];
             let connection = &session.worker.connection;
             let answer = connection.call_until::<C>(&parameters, &body, &turn.over).await;
             if let Some(Ok(reply)) = &answer {
+                progress.number = number;
                 progress.head = head(reply);
                 if settles_question {
                     session.note_question(&turn);

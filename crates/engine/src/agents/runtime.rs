@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use herald_protocol::TenantId;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -183,13 +184,14 @@ impl AgentRuntime {
         }
     }
 
-    /// Takes a permit for a turn, if one is free: of a worker with these labels, or in this process.
-    pub(crate) fn try_acquire(&self, labels: &[String]) -> Option<TurnPermit> {
+    /// Takes a permit for a turn of a task of this tenant, if one is free: of a worker with these labels, or in this
+    /// process.
+    pub(crate) fn try_acquire(&self, tenant: &TenantId, labels: &[String]) -> Option<TurnPermit> {
         match &self.places {
             TurnPlaces::Here { running, paused } => {
                 Some(permit(running, paused, Arc::clone(running).try_acquire_owned().ok()?))
             }
-            TurnPlaces::Workers(pool) => pool.try_take(labels).map(TurnPermit::from),
+            TurnPlaces::Workers(pool) => pool.try_take(tenant, labels).map(TurnPermit::from),
         }
     }
 
@@ -230,11 +232,20 @@ impl AgentRuntime {
         self.quarantined.lock().expect("nothing panics while it holds this lock")
     }
 
-    /// Wakes the dispatcher, because the store may have a due task.
+    /// Wakes the dispatcher, because the store may have a due task of any tenant.
     pub(crate) fn wake(&self) {
+        self.wake_tenant(None);
+    }
+
+    /// Wakes the dispatcher, because the store may have a due task of this tenant.
+    pub(crate) fn wake_for(&self, tenant: &TenantId) {
+        self.wake_tenant(Some(tenant));
+    }
+
+    fn wake_tenant(&self, tenant: Option<&TenantId>) {
         match &self.places {
             TurnPlaces::Here { .. } => self.waker.notify_one(),
-            TurnPlaces::Workers(pool) => pool.wake(),
+            TurnPlaces::Workers(pool) => pool.wake(tenant),
         }
     }
 

@@ -6,12 +6,12 @@ use herald_protocol::Operation;
 
 /// A set of permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Scopes(u8);
+pub struct Scopes(u16);
 
 /// A name that is not a scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown scope {0:?}; the scopes are send, read, cancel, push, register, work, inspect and admin"
+    "unknown scope {0:?}; the scopes are send, read, cancel, push, register, work, work-all, inspect and admin"
 )]
 pub struct UnknownScope(String);
 
@@ -26,28 +26,31 @@ impl Scopes {
     pub const PUSH: Self = Self(1 << 3);
     /// Register agents.
     pub const REGISTER: Self = Self(1 << 4);
-    /// Work on tasks as a worker.
+    /// Work on tasks of the own tenant as a worker.
     pub const WORK: Self = Self(1 << 5);
     /// Call other servers through this one.
     pub const INSPECT: Self = Self(1 << 6);
     /// Administer the server, and act for every owner.
     pub const ADMIN: Self = Self(1 << 7);
+    /// Work on tasks of every tenant. Needs [`Scopes::WORK`] beside it.
+    pub const WORK_ALL: Self = Self(1 << 8);
 
     /// Every scope.
-    pub const ALL: Self = Self(u8::MAX);
+    pub const ALL: Self = Self((1 << 9) - 1);
     /// No scope.
     pub const NONE: Self = Self(0);
     /// The scopes of a credential that names none: those of an ordinary caller.
     pub const CALLER: Self = Self(Self::SEND.0 | Self::READ.0 | Self::CANCEL.0 | Self::PUSH.0);
 
     /// Each scope with its name.
-    const NAMED: [(Self, &'static str); 8] = [
+    const NAMED: [(Self, &'static str); 9] = [
         (Self::SEND, "send"),
         (Self::READ, "read"),
         (Self::CANCEL, "cancel"),
         (Self::PUSH, "push"),
         (Self::REGISTER, "register"),
         (Self::WORK, "work"),
+        (Self::WORK_ALL, "work-all"),
         (Self::INSPECT, "inspect"),
         (Self::ADMIN, "admin"),
     ];

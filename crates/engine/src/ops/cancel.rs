@@ -61,7 +61,7 @@ pub(crate) async fn end_at_once(
         let holder = written.holder_before.filter(|it| Some(*it) != notifier.membership.id());
         let elsewhere = holder.is_some_and(|it| notifier.membership.is_known_alive(it));
         if !stopped.stop(metadata.clone()) && !elsewhere {
-            notify_ended(&notifier, &written.record, metadata);
+            notify_ended(&notifier, &stopped.key.owner.tenant, &written.record, metadata);
         }
     };
     let wait = Some(core.settings.commit_wait);

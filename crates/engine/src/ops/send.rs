@@ -222,7 +222,8 @@ pub(crate) async fn accept(
     // in the order of the dispatcher.
     let idle = is_new || record.is_free(dead);
     let starts = idle && !runtime.profile.serial;
-    let permit = if starts { runtime.try_acquire(&demands.labels) } else { None };
+    let permit =
+        if starts { runtime.try_acquire(&cached.key.owner.tenant, &demands.labels) } else { None };
     // If there is no free memory, the message waits in the store.
     let permit = permit.and_then(|permit| {
         let reservation = core.turns.try_reserve(turn_size(bytes))?;
@@ -248,7 +249,7 @@ pub(crate) async fn accept(
                     let (record, received) = (written.record.clone(), written.received.take());
                     supervisor.start(started, &runtime, (permit, None), record, received);
                 }
-                Some(_) | None => runtime.wake(),
+                Some(_) | None => runtime.wake_for(&started.key.owner.tenant),
             }
         })
         .await;

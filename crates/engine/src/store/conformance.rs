@@ -125,6 +125,7 @@ where
             owners_take_turns,
             a_higher_priority_is_due_first,
             a_task_is_due_for_workers_with_its_labels,
+            a_task_is_due_for_workers_of_its_tenant,
             the_number_of_label_sets_is_limited,
             serial_tasks_are_due_in_the_order_of_their_messages,
             a_serial_conversation_has_one_turn,

@@ -107,7 +107,7 @@ pub(crate) async fn decide(
         }
         Ok(written) => {
             if !written.record.run.unread.is_empty() {
-                runtime.wake();
+                runtime.wake_for(&cached.key.owner.tenant);
             }
             AdmissionOutcome::Declined
         }

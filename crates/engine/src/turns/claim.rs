@@ -3,17 +3,18 @@
 
 use std::sync::Arc;
 
-use herald_protocol::{Error, ErrorKind};
+use herald_protocol::{Error, ErrorKind, TaskState};
 
 use crate::{
     agents::runtime::{AgentRuntime, TurnPermit},
     commit::{CommitError, Write},
     core::Core,
     fault::refuse,
-    rules::Command,
+    rules::{Command, Record},
     store::{Conversation, Due},
     turns::{
-        conversation_lock::ConversationLock, ending::notify_ended, recovery, supervisor::Supervisor,
+        conversation_lock::ConversationLock, ending::notify_ended, failure, recovery,
+        supervisor::Supervisor,
     },
 };
 
@@ -53,15 +54,24 @@ pub(crate) async fn claim(
         Some((worker, _)) => *worker,
         None => core.member().await.map_err(refuse)?,
     };
-    let command = recovery::command(&record, due.holder, runtime, me);
+    let goes_on = match due.holder {
+        Some(_) => recovery::goes_on_by_itself(core, &cached.key, &record).await?,
+        None => false,
+    };
+    let command = match overdue(core, runtime, &record) {
+        Some(command) => command,
+        None => recovery::command(&record, due.holder, runtime, me, goes_on),
+    };
     let (task, agent) = (&cached.key.task, &runtime.profile.name);
     if let Command::Report(..) = &command {
         tracing::warn!(%task, %agent, "a turn lost its server or worker and may not be repeated: its task fails");
+    } else if let Command::Expire { .. } = &command {
+        tracing::warn!(%task, %agent, "no turn of this task began in time: the task fails");
     } else if due.holder.is_some() {
         tracing::info!(%task, %agent, "repeats a turn that lost its server or worker");
     }
     let runs = matches!(command, Command::Begin(_) | Command::Admit(_) | Command::Retry { .. });
-    let ends = matches!(command, Command::Report(..));
+    let ends = matches!(command, Command::Report(..) | Command::Expire { .. });
     let permit = if runs {
         permit.with_memory(core.turns.reserve(turn_size(record.bytes)).await)
     } else {
@@ -80,6 +90,7 @@ pub(crate) async fn claim(
     let write = Write { fence, holder, commands: vec![command], ..Write::default() };
     let (supervisor, notifier) = (Supervisor::new(core), Arc::clone(core));
     let (turn_runtime, started) = (Arc::clone(runtime), Arc::clone(&cached));
+    let tenant = due.key.owner.tenant;
     let written = core
         .commit_detached(cached, write, None, move |written| {
             if runs && written.claimed {
@@ -87,9 +98,9 @@ pub(crate) async fn claim(
                     conversation.map(|it| ConversationLock::new(&notifier, &turn_runtime, it, me));
                 let resources = (permit, lock);
                 supervisor.start(started, &turn_runtime, resources, written.record.clone(), None);
-            } else if ends {
+            } else if ends && written.record.is_closed() {
                 // The agent may have delegated the task; it can now cancel that work.
-                notify_ended(&notifier, &written.record, None);
+                notify_ended(&notifier, &tenant, &written.record, None);
             }
         })
         .await;
@@ -112,4 +123,15 @@ pub(crate) async fn claim(
         },
         Err(CommitError::Error(error)) => Err(error),
     }
+}
+
+/// The command that fails a task whose turn did not begin within the deadline of its agent. The janitor finds such
+/// tasks now and then; until then no turn of them may begin.
+fn overdue(core: &Core, runtime: &AgentRuntime, record: &Record) -> Option<Command> {
+    let limit = runtime.profile.queue_timeout?;
+    let since = record.task.status.timestamp?;
+    let is_queued = record.state() == TaskState::Submitted && record.run.holder.is_none();
+    let age = core.now().as_millis().saturating_sub(since.as_millis());
+    let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
+    (is_queued && age > limit).then(|| failure::expire_queued(since))
 }

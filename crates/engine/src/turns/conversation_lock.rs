@@ -46,7 +46,7 @@ impl Drop for ConversationLock {
             if let Err(error) = core.retry_while_unavailable(unlock, is_unavailable).await {
                 tracing::warn!(agent = %name, %error, "a conversation stays locked until the next start");
             }
-            runtime.wake();
+            runtime.wake_for(&conversation.owner.tenant);
         });
     }
 }

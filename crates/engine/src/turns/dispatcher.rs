@@ -1,8 +1,8 @@
 //! Dispatcher of one agent: claims its due tasks as permits become free.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use herald_protocol::{Error, ErrorKind};
+use herald_protocol::{Error, ErrorKind, TenantId};
 use tokio::time::sleep;
 
 use crate::{
@@ -17,12 +17,19 @@ use crate::{
 /// The pause of a dispatcher after an error of the store.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// The tenants whose last owner is remembered. Forgetting them begins with the first owner again.
+const MAX_TENANTS: usize = 1024;
+
 /// The dispatcher of one agent.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     core: Arc<Core>,
     runtime: Arc<AgentRuntime>,
 }
+
+/// The owner of the last claimed task, so that the owners take turns: for the workers of each tenant apart, and for
+/// all that take tasks of every tenant.
+type LastOwners = HashMap<Option<TenantId>, Owner>;
 
 impl Dispatcher {
     /// Starts a dispatcher. It also claims the turns that an earlier process left unfinished.
@@ -52,8 +59,7 @@ impl Dispatcher {
                 return;
             }
         }
-        // The owner of the last claimed task: the owners take turns.
-        let mut last = None;
+        let mut last = LastOwners::new();
         loop {
             self.runtime.woken().await;
             let claimed = match self.runtime.pool() {
@@ -69,7 +75,7 @@ impl Dispatcher {
     }
 
     /// Claims tasks for this process until none is due.
-    async fn claim_here(&self, last: &mut Option<Owner>) -> Result<(), Error> {
+    async fn claim_here(&self, last: &mut LastOwners) -> Result<(), Error> {
         loop {
             let permit = self.runtime.acquire().await;
             if !self.claim_next(permit, last).await? {
@@ -83,7 +89,7 @@ impl Dispatcher {
     async fn claim_for_workers(
         &self,
         pool: &Arc<WorkerPool>,
-        last: &mut Option<Owner>,
+        last: &mut LastOwners,
     ) -> Result<(), Error> {
         loop {
             let (wakes, classes) = pool.ready();
@@ -99,25 +105,26 @@ impl Dispatcher {
         }
     }
 
-    /// Claims the next due task, of the owner after `last`. Returns false if there is none.
-    async fn claim_next(
-        &self,
-        permit: TurnPermit,
-        last: &mut Option<Owner>,
-    ) -> Result<bool, Error> {
+    /// Claims the next due task, of the owner after the last one. Returns false if there is none.
+    async fn claim_next(&self, permit: TurnPermit, last: &mut LastOwners) -> Result<bool, Error> {
         let runtime = &self.runtime;
         // Several nodes that all take the first one would be in each other's way. Where turns have an
         // order, the first one is the only choice.
         let choices = if runtime.profile.serial { 1 } else { self.core.membership.nodes() };
         let except = runtime.quarantined();
         let any = DueQuery::new(&runtime.profile.name, choices);
-        let labels = permit.worker().map(|place| Arc::clone(&place.labels));
-        let labels = labels.as_deref();
-        let query = DueQuery { after: last.as_ref(), except: &except, labels, ..any };
+        let class = permit.worker().map(|place| place.class.clone());
+        let labels = class.as_ref().map(|class| &*class.labels);
+        let tenant = class.as_ref().and_then(|class| class.tenant.clone());
+        let after = last.get(&tenant);
+        let query = DueQuery { after, tenant: tenant.as_ref(), except: &except, labels, ..any };
         let mut due = self.due(query).await.map_err(refuse)?;
         let Some(most) = due.len().checked_sub(1) else { return Ok(false) };
         let due = due.swap_remove(if most == 0 { 0 } else { random_below(most + 1) });
-        *last = Some(due.key.owner.clone());
+        if last.len() >= MAX_TENANTS {
+            last.clear();
+        }
+        last.insert(tenant, due.key.owner.clone());
         let key = due.key.clone();
         match claim(&self.core, due, runtime, permit).await {
             Err(error) if error.kind != ErrorKind::Unavailable => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use herald_protocol::Metadata;
+use herald_protocol::{Metadata, TenantId};
 
 use crate::{
     commit::{Write, Written},
@@ -17,10 +17,10 @@ use crate::{
 pub(crate) async fn end(core: &Arc<Core>, key: Key, command: Command) -> bool {
     let cached = core.cache.get(&key);
     let write = Write { commands: vec![command], ..Write::default() };
-    let notifier = Arc::clone(core);
+    let (notifier, tenant) = (Arc::clone(core), key.owner.tenant.clone());
     let notify = move |written: &mut Written| {
         if written.record.is_closed() {
-            notify_ended(&notifier, &written.record, None);
+            notify_ended(&notifier, &tenant, &written.record, None);
         }
     };
     let ended = core.commit_detached(cached, write, None, notify).await;
@@ -30,12 +30,17 @@ pub(crate) async fn end(core: &Arc<Core>, key: Key, command: Command) -> bool {
     ended.is_ok()
 }
 
-/// Notifies the agent that one of its tasks ended without a running turn.
-pub(crate) fn notify_ended(core: &Arc<Core>, record: &Record, metadata: Option<Metadata>) {
+/// Notifies the agent that one of its tasks, of this tenant, ended without a running turn.
+pub(crate) fn notify_ended(
+    core: &Arc<Core>,
+    tenant: &TenantId,
+    record: &Record,
+    metadata: Option<Metadata>,
+) {
     let Some(runtime) = core.registry.get(&record.agent) else { return };
     let task = Arc::clone(&record.task);
     if let Some(pool) = runtime.pool() {
-        pool.tell_ended(EndedNotice { task, metadata });
+        pool.tell_ended(tenant, EndedNotice { task, metadata });
         return;
     }
     core.work.spawn(async move {

@@ -13,11 +13,12 @@ use crate::{
     core::Core,
     fault::refuse,
     rules::{Command, Record},
-    store::{Due, DueQuery, MemberId},
+    store::{Due, DueQuery, Key, MemberId},
     turns::{
         admission::{self, claim_command},
         ending::end,
         failure::{self, AGENT_GONE, INTERRUPTED},
+        last_pause::last_pause,
     },
 };
 
@@ -35,12 +36,27 @@ pub enum QueuedTasks {
     Fail,
 }
 
-/// The command that claims a due task for `me`, from the dead member `holder` if there is one.
+/// True if the last state of a held turn is an interim one: the agent was at work, whatever the state says.
+pub(crate) async fn goes_on_by_itself(
+    core: &Core,
+    key: &Key,
+    record: &Record,
+) -> Result<bool, Error> {
+    if !record.has_settled() || !record.state().is_interrupted() {
+        return Ok(false);
+    }
+    let pause = last_pause(core, key, record.run.turn).await?;
+    Ok(pause.is_some_and(|pause| pause.is_interim))
+}
+
+/// The command that claims a due task for `me`, from the dead member `holder` if there is one. `goes_on` says that
+/// the turn of that member is at work, although its task waits.
 pub(crate) fn command(
     record: &Record,
     holder: Option<MemberId>,
     runtime: &AgentRuntime,
     me: MemberId,
+    goes_on: bool,
 ) -> Command {
     let Some(from) = holder else { return claim_command(runtime, record.hidden, me) };
     if record.is_in_admission() && record.run.attempt >= admission::ATTEMPTS {
@@ -49,7 +65,7 @@ pub(crate) fn command(
             "the server stopped each time the agent decided about the message",
         );
     }
-    if record.has_settled() {
+    if record.has_settled() && !goes_on {
         return Command::Release;
     }
     match runtime.profile.recovery {

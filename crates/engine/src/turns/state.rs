@@ -15,7 +15,7 @@ use crate::{
     agents::error::{AgentError, ErrorDetail},
     rules::{Command, Record},
     store::TurnClaim,
-    turns::failure,
+    turns::{failure, last_pause::LastPause},
 };
 
 /// The state of one turn under one claim.
@@ -114,9 +114,10 @@ impl TurnState {
         }
     }
 
-    /// Notes the last question of a turn that began before a restart.
-    pub(crate) fn restore_question(&self, question: Seq) {
-        self.last_question.store(question, Ordering::Relaxed);
+    /// Notes the last pause of a turn that began before a restart.
+    pub(crate) fn restore_pause(&self, pause: LastPause) {
+        self.last_question.store(pause.seq, Ordering::Relaxed);
+        self.interim.store(pause.is_interim, Ordering::Relaxed);
     }
 
     /// Notes that the rules refused a write as invalid.

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use herald_protocol::{Error, ErrorKind, Seq, Task, TaskState};
+use herald_protocol::{Error, ErrorKind, Task, TaskState};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -19,22 +19,20 @@ use crate::{
     idempotency::TurnId,
     observer::TaskStep,
     rules::{Command, Received, Record},
-    store::{Actor, Entry, Kind, TurnClaim},
+    store::{Actor, TurnClaim},
     turns::{
         admission::{self, AdmissionOutcome, claim_command},
         caught::{Panic, caught, text_of},
         conversation_lock::ConversationLock,
         failure::{self, AGENT_FAILED, IDLE, PROTOCOL_VIOLATION, TIMED_OUT},
         history,
+        last_pause::last_pause,
         sink::{LocalSink, until},
         state::TurnState,
         turn::{Assignment, Sink, StopReason, Turn},
     },
-    workers::proxy::{NumberedWrite, WorkerTurn},
+    workers::proxy::{AttachedTurn, NumberedWrite, WorkerTurn},
 };
-
-/// The events that are read at once in the search for a question.
-const LOG_PAGE: usize = 100;
 
 /// The result of running an agent for one turn.
 enum Outcome {
@@ -115,11 +113,15 @@ impl Supervisor {
             let begun = record.run.attempt > 1 || record.run.returned || is_attached;
             let assigned = self.assignment(cached, runtime, &record, received, earlier, begun);
             let assigned = assigned.await?;
-            let question = if is_attached { self.last_question(cached, &record).await? } else { 0 };
+            let pause = if is_attached && record.has_settled() {
+                last_pause(core, &cached.key, record.run.turn).await?
+            } else {
+                None
+            };
             let now = self.core.record_with_retries(cached).await?;
-            Ok::<_, Error>((assigned, memory, now, question))
+            Ok::<_, Error>((assigned, memory, now, pause))
         };
-        let ((mut assignment, spent), _memory, now, question) = match prepared.await {
+        let ((mut assignment, spent), _memory, now, pause) = match prepared.await {
             Ok(prepared) => prepared,
             // The claim ends with this process, and the next start claims the turn again.
             Err(error) if error.kind == ErrorKind::Unavailable => return None,
@@ -133,7 +135,9 @@ impl Supervisor {
         };
         let closes_task = !record.hidden && runtime.agent.answers_directly(&assignment.message);
         let state = TurnState::new(claim, closes_task, runtime.profile.error_detail);
-        state.restore_question(question);
+        if let Some(pause) = pause {
+            state.restore_pause(pause);
+        }
         let sink = LocalSink::new(
             Arc::clone(core),
             Arc::clone(cached),
@@ -159,7 +163,7 @@ impl Supervisor {
                 Arc::<LocalSink>::clone(&sink),
                 (Arc::clone(&stopper.metadata), Arc::clone(&stopper.reason)),
                 written.unwrap_or(NumberedWrite::of(&record)),
-                is_attached,
+                is_attached.then(|| AttachedTurn { asks: pause.is_some_and(|it| !it.is_interim) }),
             );
             let proxy = Arc::new(proxy);
             place.offer(&proxy);
@@ -192,7 +196,7 @@ impl Supervisor {
         let Some(last) = last else {
             // If the turn declined its message, another one may wait.
             if is_deferred {
-                runtime.wake();
+                runtime.wake_for(&cached.key.owner.tenant);
             }
             return None;
         };
@@ -205,11 +209,11 @@ impl Supervisor {
         }
         // The next turn is a new assignment, to this worker or another.
         if permit.worker().is_some() {
-            runtime.wake();
+            runtime.wake_for(&cached.key.owner.tenant);
             return None;
         }
         let Ok(me) = core.member().await else {
-            runtime.wake();
+            runtime.wake_for(&cached.key.owner.tenant);
             return None;
         };
         let begin = claim_command(runtime, last.hidden, me);
@@ -218,7 +222,7 @@ impl Supervisor {
             Ok(written) if written.claimed => Some((written.record, None)),
             // The message is in the log, unclaimed: the dispatcher finds it there.
             Ok(_) | Err(_) => {
-                runtime.wake();
+                runtime.wake_for(&cached.key.owner.tenant);
                 None
             }
         }
@@ -341,22 +345,6 @@ impl Supervisor {
         let cause = Actor::Agent.into();
         let written = self.core.persist(cached, claim, vec![command], cause).await;
         written.ok().map(|written| written.record)
-    }
-
-    /// The last question of a turn that began before a restart, or 0.
-    async fn last_question(&self, cached: &CachedTask, record: &Record) -> Result<Seq, Error> {
-        if !record.has_settled() {
-            return Ok(0);
-        }
-        let (mut after, mut question) = (record.run.turn, 0);
-        loop {
-            let read = || self.core.read(&cached.key, after, LOG_PAGE);
-            let page = self.core.retry_while_unavailable(read, is_transient).await?;
-            let Some(last) = page.entries.last() else { return Ok(question) };
-            after = last.seq;
-            let asks = |entry: &&Entry| matches!(entry.kind, Kind::Status(state) if state.is_interrupted());
-            question = page.entries.iter().rfind(asks).map_or(question, |entry| entry.seq);
-        }
     }
 
     /// The assignment of a turn, and the time that it took so far, if it has begun before.

@@ -85,7 +85,9 @@ impl Workers<'_> {
         let deadline = Instant::now() + poll.wait.min(self.longest_poll(&runtime.profile.name));
         let Poll { turns, takes_ended, .. } = poll;
         let free = (!poll.is_draining).then_some(poll.free);
-        let waiting = pool.begin_poll(at.session, PollState { free, turns, takes_ended });
+        let tenant = caller.work_tenant().cloned();
+        let state = PollState { free, tenant, turns, takes_ended };
+        let waiting = pool.begin_poll(at.session, state);
         let Some(mut waiting) = waiting else { return Err(expired()) };
         let mut is_over = false;
         loop {

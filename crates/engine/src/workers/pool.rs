@@ -1,14 +1,14 @@
 //! Pool of one role: the sessions of its workers, their free places and the turns that they run.
 //!
 //! A place is free while a poll waits that offers it, so that a task is only claimed for a worker that can
-//! be reached. Sessions with the same labels form a class; a claim is made for one class at a time.
+//! be reached. Sessions that can take the same tasks form a class; a claim is made for one class at a time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use herald_protocol::{Metadata, Task};
+use herald_protocol::{Metadata, Task, TenantId};
 use tokio::sync::{Notify, watch};
 
 use crate::{
@@ -29,8 +29,17 @@ const MAX_CLASSES: usize = 1024;
 /// The notices of ended tasks that wait for a poll. The oldest one is dropped.
 const MAX_ENDED: usize = 64;
 
-/// The sorted labels of a class of sessions.
-pub(crate) type Labels = Arc<[String]>;
+/// The tenants whose waking is remembered apart. Forgetting them costs queries.
+const MAX_WOKEN: usize = 1024;
+
+/// A class of sessions: those that can take the same tasks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct WorkerClass {
+    /// The tenant whose tasks the sessions take; `None` is every tenant.
+    pub(crate) tenant: Option<TenantId>,
+    /// The labels of the sessions, sorted.
+    pub(crate) labels: Arc<[String]>,
+}
 
 /// The workers of one role.
 #[derive(Debug)]
@@ -47,13 +56,18 @@ pub(crate) struct WorkerPool {
 struct PoolState {
     sessions: HashMap<MemberId, WorkerSession>,
     /// The sessions with free places, by class, the one that has waited longest first.
-    ready: BTreeMap<Labels, BTreeSet<(u64, MemberId)>>,
+    ready: BTreeMap<WorkerClass, BTreeSet<(u64, MemberId)>>,
     /// The classes for which no task was due, each at a number of `wakes`.
-    exhausted: HashMap<Labels, u64>,
+    exhausted: HashMap<WorkerClass, u64>,
     /// Counts the wake-ups of the dispatcher: after each, tasks may be due.
     wakes: u64,
-    /// Tasks that ended without a turn, of which no worker was told.
-    ended: VecDeque<EndedNotice>,
+    /// The number of the last wake-up for the tasks of every tenant.
+    woken_for_all: u64,
+    /// The number of the last wake-up for the tasks of one tenant. A busy tenant must not cost a query for each
+    /// idle worker of every other one.
+    woken: HashMap<TenantId, u64>,
+    /// Tasks that ended without a turn, of which no worker was told, each with its tenant.
+    ended: VecDeque<(TenantId, EndedNotice)>,
     /// The next number of a poll, and of the order of sessions.
     next: u64,
 }
@@ -61,7 +75,7 @@ struct PoolState {
 #[derive(Debug)]
 struct WorkerSession {
     worker: Arc<WorkerMember>,
-    labels: Labels,
+    class: WorkerClass,
     turns: HashMap<(String, Epoch), Arc<WorkerTurn>>,
     ended: VecDeque<(String, Epoch)>,
     /// Places that are taken for turns which the session does not have yet.
@@ -103,7 +117,7 @@ pub struct SessionView {
 pub(crate) struct WorkerPlace {
     pool: Arc<WorkerPool>,
     session: MemberId,
-    pub(crate) labels: Labels,
+    pub(crate) class: WorkerClass,
     /// True if the turn is one of before a restart.
     pub(crate) is_attached: bool,
     turn: Mutex<Option<Arc<WorkerTurn>>>,
@@ -150,6 +164,8 @@ pub struct EndedNotice {
 pub(crate) struct PollState {
     /// The free places; `None` if the worker takes no further turn.
     pub(crate) free: Option<usize>,
+    /// The tenant whose tasks the worker may take; `None` is every tenant.
+    pub(crate) tenant: Option<TenantId>,
     pub(crate) turns: Vec<ListedTurn>,
     pub(crate) takes_ended: bool,
 }
@@ -204,16 +220,18 @@ impl WorkerPool {
         &self.dispatcher
     }
 
-    /// Notes that tasks may be due, and wakes the dispatcher.
-    pub(crate) fn wake(&self) {
-        self.lock().wakes += 1;
+    /// Notes that tasks may be due, of this tenant or of any, and wakes the dispatcher.
+    pub(crate) fn wake(&self, tenant: Option<&TenantId>) {
+        self.lock().wake(tenant);
         self.dispatcher.notify_one();
     }
 
     /// Adds a session. `attaching` turns of it are offered later.
     pub(crate) fn add(&self, id: MemberId, worker: WorkerMember, attaching: usize) {
+        // Each poll says by its credential whether the worker takes the tasks of other tenants.
+        let tenant = Some(worker.owner.tenant.clone());
         let session = WorkerSession {
-            labels: worker.labels.clone().into(),
+            class: WorkerClass { tenant, labels: worker.labels.clone().into() },
             worker: Arc::new(worker),
             turns: HashMap::new(),
             ended: VecDeque::new(),
@@ -243,7 +261,7 @@ impl WorkerPool {
             turn.lose();
         }
         session.changes.send_replace(());
-        self.wake();
+        self.wake(None);
         true
     }
 
@@ -280,38 +298,41 @@ impl WorkerPool {
     }
 
     /// The number of wake-ups, and the classes that have free places and may have due tasks.
-    pub(crate) fn ready(&self) -> (u64, Vec<Labels>) {
+    pub(crate) fn ready(&self) -> (u64, Vec<WorkerClass>) {
         let state = self.lock();
         let classes = state.ready.keys().filter(|class| !state.is_exhausted(class));
         (state.wakes, classes.cloned().collect())
     }
 
     /// Notes that no task was due for a class after so many wake-ups.
-    pub(crate) fn exhaust(&self, class: &Labels, wakes: u64) {
+    pub(crate) fn exhaust(&self, class: &WorkerClass, wakes: u64) {
         let mut state = self.lock();
         if state.exhausted.len() >= MAX_CLASSES {
             state.exhausted.clear();
         }
-        state.exhausted.insert(Arc::clone(class), wakes);
+        state.exhausted.insert(class.clone(), wakes);
     }
 
     /// Takes a free place of a class.
-    pub(crate) fn take(self: &Arc<Self>, class: &Labels) -> Option<WorkerPlace> {
+    pub(crate) fn take(self: &Arc<Self>, class: &WorkerClass) -> Option<WorkerPlace> {
         let mut state = self.lock();
         let (_, session) = *state.ready.get(class)?.first()?;
         state.take(session);
         drop(state);
-        Some(self.place(session, Arc::clone(class), false))
+        Some(self.place(session, class.clone(), false))
     }
 
-    /// Takes a free place of a worker with these labels, if no task waits for it.
-    pub(crate) fn try_take(self: &Arc<Self>, required: &[String]) -> Option<WorkerPlace> {
+    /// Takes a free place of a worker with these labels that may take tasks of this tenant, if no task waits for
+    /// it.
+    pub(crate) fn try_take(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        required: &[String],
+    ) -> Option<WorkerPlace> {
         let mut state = self.lock();
-        let fits = |class: &Labels| {
-            required.iter().all(|label| class.contains(label)) && state.is_exhausted(class)
-        };
+        let fits = |class: &WorkerClass| class.takes(tenant, required) && state.is_exhausted(class);
         let (class, sessions) = state.ready.iter().find(|(class, _)| fits(class))?;
-        let (class, (_, session)) = (Arc::clone(class), *sessions.first()?);
+        let (class, (_, session)) = (class.clone(), *sessions.first()?);
         state.take(session);
         drop(state);
         Some(self.place(session, class, false))
@@ -319,16 +340,16 @@ impl WorkerPool {
 
     /// The place of a turn that a session holds since before a restart.
     pub(crate) fn attached_place(self: &Arc<Self>, session: MemberId) -> WorkerPlace {
-        self.place(session, Labels::from([]), true)
+        self.place(session, WorkerClass::default(), true)
     }
 
     fn place(
         self: &Arc<Self>,
         session: MemberId,
-        labels: Labels,
+        class: WorkerClass,
         is_attached: bool,
     ) -> WorkerPlace {
-        WorkerPlace { pool: Arc::clone(self), session, labels, is_attached, turn: Mutex::default() }
+        WorkerPlace { pool: Arc::clone(self), session, class, is_attached, turn: Mutex::default() }
     }
 
     /// Waits until every turn of before a restart is attached. Returns false if the session is gone.
@@ -356,18 +377,21 @@ impl WorkerPool {
         }
     }
 
-    /// Tells one of the workers that take such notices that a task ended without a turn. Without such a worker
-    /// there is nobody to tell.
-    pub(crate) fn tell_ended(&self, notice: EndedNotice) {
+    /// Tells one of the workers that take such notices, and tasks of this tenant, that a task ended without a
+    /// turn. Without such a worker there is nobody to tell.
+    pub(crate) fn tell_ended(&self, tenant: &TenantId, notice: EndedNotice) {
         let mut state = self.lock();
-        let takers = || state.sessions.values().filter(|session| session.takes_ended);
+        let takers = || {
+            let sessions = state.sessions.values().filter(|session| session.takes_ended);
+            sessions.filter(|session| session.class.takes(tenant, &[]))
+        };
         let taker = takers().find(|session| session.is_polling).or_else(|| takers().next());
         let Some(taker) = taker else { return };
         let changes = Arc::clone(&taker.changes);
         if state.ended.len() >= MAX_ENDED {
             state.ended.pop_front();
         }
-        state.ended.push_back(notice);
+        state.ended.push_back((tenant.clone(), notice));
         drop(state);
         changes.send_replace(());
     }
@@ -378,11 +402,15 @@ impl WorkerPool {
         id: MemberId,
         poll: PollState,
     ) -> Option<WaitingPoll> {
-        let PollState { free, turns: listed, takes_ended } = poll;
+        let PollState { free, tenant, turns: listed, takes_ended } = poll;
         let mut state = self.lock();
         state.next += 1;
         let number = state.next;
         let mut session = state.sessions.remove(&id)?;
+        // Out of the class of the last poll, if its credential had other rights.
+        session.places = 0;
+        state.update_ready(id, &mut session);
+        session.class.tenant = tenant;
         session.poll = number;
         session.is_polling = true;
         session.is_draining = free.is_none();
@@ -395,10 +423,10 @@ impl WorkerPool {
         session.lost =
             listed.into_iter().filter(|turn| !session.turns.contains_key(turn)).collect();
         let unlisted = session.turns.values().filter(|turn| turn.is_unlisted(number)).count();
-        let free = free.unwrap_or(0).min(session.worker.concurrency);
-        session.places = free.saturating_sub(session.reserved + unlisted);
+        let free = free.unwrap_or(0).saturating_sub(session.reserved + unlisted);
+        session.places = free.min(session.unused());
         state.update_ready(id, &mut session);
-        let has_work = session.places > 0 && !state.is_exhausted(&session.labels);
+        let has_work = session.places > 0 && !state.is_exhausted(&session.class);
         let changes = Arc::clone(&session.changes);
         state.sessions.insert(id, session);
         drop(state);
@@ -419,10 +447,45 @@ impl WorkerPool {
     }
 }
 
+impl WorkerSession {
+    /// The places that no turn takes, whatever the worker says: it declared how many turns it runs at once.
+    fn unused(&self) -> usize {
+        let held = self.turns.values().filter(|turn| turn.takes_place()).count();
+        self.worker.concurrency.saturating_sub(self.reserved + held)
+    }
+}
+
+impl WorkerClass {
+    /// True if the sessions take a task of this tenant that requires these labels.
+    fn takes(&self, tenant: &TenantId, required: &[String]) -> bool {
+        self.tenant.as_ref().is_none_or(|own| own == tenant)
+            && required.iter().all(|label| self.labels.contains(label))
+    }
+}
+
 impl PoolState {
-    /// True if no task was due for the class at the last wake-up.
-    fn is_exhausted(&self, class: &Labels) -> bool {
-        self.exhausted.get(class) == Some(&self.wakes)
+    fn wake(&mut self, tenant: Option<&TenantId>) {
+        self.wakes += 1;
+        let Some(tenant) = tenant else {
+            self.woken_for_all = self.wakes;
+            return;
+        };
+        if self.woken.len() >= MAX_WOKEN && !self.woken.contains_key(tenant) {
+            self.woken.clear();
+            self.woken_for_all = self.wakes;
+        }
+        self.woken.insert(tenant.clone(), self.wakes);
+    }
+
+    /// True if no task was due for the class at the last wake-up that concerns it.
+    fn is_exhausted(&self, class: &WorkerClass) -> bool {
+        let last = match &class.tenant {
+            None => self.wakes,
+            Some(tenant) => {
+                self.woken_for_all.max(self.woken.get(tenant).copied().unwrap_or_default())
+            }
+        };
+        self.exhausted.get(class).is_some_and(|exhausted| *exhausted >= last)
     }
 
     /// Takes a place of a session.
@@ -436,16 +499,16 @@ impl PoolState {
 
     /// Moves a session to the end of its class, or out of it if it has no free place.
     fn update_ready(&mut self, id: MemberId, session: &mut WorkerSession) {
-        if let Some(class) = self.ready.get_mut(&session.labels) {
+        if let Some(class) = self.ready.get_mut(&session.class) {
             class.remove(&(session.order, id));
             if class.is_empty() {
-                self.ready.remove(&session.labels);
+                self.ready.remove(&session.class);
             }
         }
         if session.places > 0 {
             self.next += 1;
             session.order = self.next;
-            let class = self.ready.entry(Arc::clone(&session.labels)).or_default();
+            let class = self.ready.entry(session.class.clone()).or_default();
             class.insert((session.order, id));
         }
     }
@@ -453,13 +516,12 @@ impl PoolState {
     /// Frees a place of the poll that waits now, if there is one.
     fn free_place(&mut self, id: MemberId) -> bool {
         let Some(mut session) = self.sessions.remove(&id) else { return false };
-        let taken = session.places + session.reserved + session.turns.len();
         let takes_more = session.is_polling && !session.is_draining;
-        if takes_more && taken < session.worker.concurrency {
+        if takes_more && session.places < session.unused() {
             session.places += 1;
         }
         self.update_ready(id, &mut session);
-        let has_work = session.places > 0 && !self.is_exhausted(&session.labels);
+        let has_work = session.places > 0 && !self.is_exhausted(&session.class);
         self.sessions.insert(id, session);
         has_work
     }
@@ -573,7 +635,13 @@ impl WaitingPoll {
             }
         }
         if session.takes_ended {
-            reply.ended = state.ended.drain(..).collect();
+            let class = session.class.clone();
+            let (told, left) = std::mem::take(&mut state.ended)
+                .into_iter()
+                .partition(|(tenant, _)| class.takes(tenant, &[]));
+            state.ended = left;
+            let told: VecDeque<(TenantId, EndedNotice)> = told;
+            reply.ended = told.into_iter().map(|(_, notice)| notice).collect();
             is_new |= !reply.ended.is_empty();
         }
         Some((reply, is_new))

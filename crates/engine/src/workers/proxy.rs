@@ -92,6 +92,9 @@ pub(crate) struct WorkerTurn {
 struct ProxyState {
     /// The end of the log after the last write.
     head: Seq,
+    /// The end of the log when the turn was given last. A write that was decided before belongs to an earlier run
+    /// of the turn.
+    given_at: Seq,
     /// The last poll that listed the turn.
     listed_by: Option<u64>,
     /// True once a reply contained the assignment.
@@ -108,6 +111,13 @@ struct ProxyState {
     outcome: Option<TurnOutcome>,
     /// True if the worker no longer has the turn: its session is over, or it has stopped.
     is_gone: bool,
+}
+
+/// A turn that a worker holds since before a restart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttachedTurn {
+    /// True if the worker waits for an answer.
+    pub(crate) asks: bool,
 }
 
 /// The metadata of a cancel and the reason of a stop, once the turn must stop.
@@ -127,21 +137,22 @@ pub(crate) enum PolledTurn {
 }
 
 impl WorkerTurn {
-    /// A turn that no worker has yet. `is_attached` is true for a turn that a worker may have from before
-    /// a restart, whose writes are not known here.
+    /// A turn that no worker has yet, or one that a worker may have from before a restart, whose writes are not
+    /// known here.
     pub(crate) fn new(
         assignment: Assignment,
         claim: TurnClaim,
         sink: Arc<dyn NumberedSink>,
         (cancel_metadata, stop_reason): StopCause,
         written: NumberedWrite,
-        is_attached: bool,
+        attached: Option<AttachedTurn>,
     ) -> Self {
         let NumberedWrite { head, has_settled } = written;
+        let is_attached = attached.is_some();
         let state = ProxyState {
             head,
             has_settled,
-            asks: is_attached && has_settled,
+            asks: attached.is_some_and(|turn| turn.asks) && has_settled,
             is_delivered: is_attached,
             pieces: if is_attached {
                 written_pieces(&assignment)
@@ -194,6 +205,13 @@ impl WorkerTurn {
         state.listed_by != Some(number) && !state.is_over()
     }
 
+    /// True if the turn takes a place of the worker. One that waits for its caller takes none.
+    pub(crate) fn takes_place(&self) -> bool {
+        let state = self.state();
+        let waits = state.asks && !state.is_answered;
+        !state.is_gone && state.outcome.is_none() && !waits
+    }
+
     /// True if the worker has ended the turn.
     pub(crate) fn has_outcome(&self) -> bool {
         self.state().outcome.is_some()
@@ -237,6 +255,7 @@ impl WorkerTurn {
                 state.is_delivered = true;
                 // A worker that gets the turn again starts over and counts its writes from 1 again.
                 state.pieces = first_pieces(&self.assignment);
+                state.given_at = state.head;
                 drop(state);
                 if let Ok(mut last) = self.last_number.try_lock()
                     && last.is_some()
@@ -313,20 +332,38 @@ impl WorkerTurn {
         Ok((message, head))
     }
 
-    /// True if the write of this number is in the log already. After a restart the log is searched once.
+    /// True if the write of this number is in the log already. Refuses a number beyond the next one: the write
+    /// before it may still be on its way, and would be taken for a repetition.
     async fn is_known(
         &self,
         last: &mut Option<u64>,
         number: u64,
         after: Seq,
     ) -> Result<bool, Error> {
-        if self.state().is_over() {
-            return Err(turn_over());
+        {
+            let state = self.state();
+            // Without `after` the worker does not say which run of the turn the write belongs to.
+            if state.is_over() || (1..state.given_at).contains(&after) {
+                return Err(turn_over());
+            }
         }
         let known = match *last {
             Some(known) => known,
-            None => *last.insert(self.sink.last_number(after).await?),
+            // After a restart the log is searched once. The worker knows of every write up to `after`: if none
+            // follows, this one is the next. Earlier turns of the task have numbers of their own.
+            None => {
+                let found = self.sink.last_number(after.max(self.assignment.seq)).await?;
+                *last.insert(if found == 0 { number - 1 } else { found })
+            }
         };
+        let next = known.saturating_add(1);
+        if number > next {
+            let text = format!(
+                "write {number} is out of order: the next number is {next}; repeat the writes before it, \
+                 and number refused ones again"
+            );
+            return Err(Error::new(ErrorKind::WriteRefused, text).with("next", next));
+        }
         Ok(number <= known)
     }
 

@@ -327,3 +327,54 @@ async fn a_task_that_cannot_be_read_does_not_block_the_others() {
     }
     assert!(bench.get(&ids[0]).await.is_err());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_went_on_while_its_task_waited_is_repeated_after_a_crash() {
+    for (recovery, state) in
+        [(Recovery::Rerun(2), TaskState::Completed), (Recovery::Fail, TaskState::Failed)]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = |hangs: bool| {
+            Script::new(move |turn| {
+                Box::pin(async move {
+                    turn.report_interim(TaskState::InputRequired, Vec::new()).await?;
+                    turn.append(text("out", "one "), false).await?;
+                    if hangs {
+                        std::future::pending::<()>().await;
+                    }
+                    turn.append(text("out", "two"), true).await?;
+                    turn.complete("done").await?;
+                    Ok(())
+                })
+            })
+        };
+        let declared = Profile { recovery, ..profile() };
+        let (path, first) = (directory.path().to_owned(), declared.clone());
+        let task = crashed(async move {
+            let bench =
+                Bench::on(file(&path), agent(true), first, Settings::default(), Clock::system())
+                    .await;
+            let task = bench.post(say("work")).await.unwrap();
+            eventually(|| async { bench.get(&task.id).await.unwrap().artifacts.is_some() }).await;
+            assert_eq!(bench.get(&task.id).await.unwrap().status.state, TaskState::InputRequired);
+            task
+        })
+        .await;
+        let store = reopened(directory.path()).await;
+        let bench =
+            Bench::on(store, agent(false), declared, Settings::default(), Clock::system()).await;
+        // A stream that waits for the turn ends with its outcome, without an answer of the caller.
+        let mut stream = bench.subscribe(&task.id, None).await;
+        if let Ok(stream) = &mut stream {
+            crate::support::rest(stream).await;
+        }
+        eventually(|| async { bench.get(&task.id).await.unwrap().status.state == state }).await;
+        let task = bench.get(&task.id).await.unwrap();
+        match recovery {
+            Recovery::Rerun(_) => assert_eq!(artifact_text(&task, "out"), "one two"),
+            Recovery::Resume(_) | Recovery::Fail => {
+                assert_eq!(failure_reason(&task.status), "INTERRUPTED");
+            }
+        }
+    }
+}

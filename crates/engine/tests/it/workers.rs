@@ -9,7 +9,7 @@ use std::{
 use herald_engine::{
     AgentRoute, Caller, Clock, Engine, Profile, Recovery, RoleSettings, Scopes, Settings,
     StopReason,
-    store::{Actor, Key, LogEntry, Store, sqlite::Sqlite},
+    store::{Actor, Key, Kind, LogEntry, Store, sqlite::Sqlite},
     workers::{
         GivenTurn, NewWorker, Poll, PollReply, SessionRef, TurnOutcome, TurnRef, WorkerCommand,
         WorkerWrite,
@@ -899,4 +899,249 @@ async fn only_the_last_command_of_a_write_can_end_the_turn() {
     given.write(1, vec![piece("text", false), done("late")]).await.unwrap();
     given.end(TurnOutcome::Done).await.unwrap();
     assert_eq!(state(&bench, &task).await, TaskState::Completed);
+}
+
+/// The bench for a principal of a tenant.
+fn principal(bench: &Bench, tenant: &str, name: &str, scopes: Scopes) -> Bench {
+    Bench { caller: Caller::new(tenant.into(), name, scopes), ..bench.clone() }
+}
+
+/// The texts of the messages that a worker is given until there is nothing left for it.
+async fn texts(worker: &Worker) -> Vec<String> {
+    let mut texts = Vec::new();
+    loop {
+        let reply = worker.poll(1, &[], Duration::from_millis(100)).await.unwrap();
+        let Some(turn) = reply.assignments.into_iter().next() else { return texts };
+        let given = Given { worker: worker.clone(), turn };
+        texts.push(given.text().to_owned());
+        given.end(TurnOutcome::Done).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_worker_gets_the_tasks_of_its_tenant_only() {
+    for serial in [false, true] {
+        let store = Arc::new(Sqlite::memory().unwrap());
+        let profile = Profile { serial, ..role() };
+        let bench = engine(store, profile, Settings::default(), Clock::system()).await;
+        let acme = principal(&bench, "acme", "robot", Scopes::WORK);
+        let zeta = principal(&bench, "zeta", "robot", Scopes::WORK);
+        let callers = ["acme", "zeta", ""].map(|it| principal(&bench, it, "ann", Scopes::CALLER));
+        for caller in &callers {
+            caller.post(say(&format!("for {}", caller.caller.owner().tenant))).await.unwrap();
+        }
+        let acme = Worker::join(&acme, "vm:1").await;
+        assert_eq!(texts(&acme).await, ["for acme"]);
+        let zeta = Worker::join(&zeta, "vm:2").await;
+        assert_eq!(texts(&zeta).await, ["for zeta"]);
+        // A task that arrives while a worker of another tenant waits is not given to it at once either.
+        let waits = acme.poll(1, &[], Duration::from_millis(200));
+        let sends = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            callers[1].post(say("late")).await.unwrap()
+        };
+        let (reply, _) = tokio::join!(waits, sends);
+        assert!(reply.unwrap().assignments.is_empty());
+        assert_eq!(texts(&zeta).await, ["late"]);
+        // The task of the tenant without a name is left to a worker that may take it.
+        let all = principal(&bench, "ops", "robot", Scopes::WORK.with(Scopes::WORK_ALL));
+        assert_eq!(texts(&Worker::join(&all, "vm:3").await).await, ["for "]);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_with_the_permission_gets_the_tasks_of_every_tenant() {
+    let bench = bench().await;
+    for scopes in [Scopes::WORK.with(Scopes::WORK_ALL), Scopes::WORK.with(Scopes::ADMIN)] {
+        for tenant in ["acme", "zeta", ""] {
+            let caller = principal(&bench, tenant, "ann", Scopes::CALLER);
+            caller.post(say(&format!("for {tenant}"))).await.unwrap();
+        }
+        let worker = Worker::join(&principal(&bench, "ops", "robot", scopes), "vm:1").await;
+        let mut found = texts(&worker).await;
+        found.sort();
+        assert_eq!(found, ["for ", "for acme", "for zeta"]);
+        // The credential of the poll decides, and not that of the registration.
+        principal(&bench, "acme", "ann", Scopes::CALLER).post(say("later")).await.unwrap();
+        let less = worker.on(&principal(&bench, "ops", "robot", Scopes::WORK));
+        assert!(texts(&less).await.is_empty());
+        assert_eq!(texts(&worker).await, ["later"]);
+    }
+    // Without credentials tenants are plain names.
+    principal(&bench, "acme", "ann", Scopes::CALLER).post(say("open")).await.unwrap();
+    assert_eq!(texts(&Worker::join(&bench, "vm:2").await).await, ["open"]);
+}
+
+#[tokio::test]
+async fn the_owners_of_a_tenant_take_turns_while_workers_of_another_take_turns_as_well() {
+    let bench = bench().await;
+    for number in 0..3 {
+        for (tenant, name) in [("acme", "ann"), ("acme", "bob"), ("zeta", "ann"), ("zeta", "bob")] {
+            let caller = principal(&bench, tenant, name, Scopes::CALLER);
+            caller.post(say(&format!("{name} {number}"))).await.unwrap();
+        }
+    }
+    let join = async |tenant: &str| {
+        Worker::join(&principal(&bench, tenant, "robot", Scopes::WORK), tenant).await
+    };
+    let workers = [join("acme").await, join("zeta").await];
+    let mut order = [Vec::new(), Vec::new()];
+    for _ in 0..6 {
+        for (worker, order) in workers.iter().zip(&mut order) {
+            let given = worker.work().await;
+            order.push(given.text()[..3].to_owned());
+            given.end(TurnOutcome::Done).await.unwrap();
+        }
+    }
+    for order in order {
+        assert!(order.windows(2).all(|two| two[0] != two[1]), "{order:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_is_not_told_of_the_end_of_a_task_of_another_tenant() {
+    let bench = bench().await;
+    let join = async |tenant: &str| {
+        Worker::join(&principal(&bench, tenant, "robot", Scopes::WORK), tenant).await
+    };
+    let workers = [join("acme").await, join("zeta").await];
+    let ended = async |worker: &Worker| {
+        let poll = Poll { takes_ended: true, ..Poll::default() };
+        let reply = bench.engine.workers().poll(&worker.bench.caller, &worker.at, poll).await;
+        reply.unwrap().ended.into_iter().map(|notice| notice.task.id.clone()).collect::<Vec<_>>()
+    };
+    for worker in &workers {
+        assert!(ended(worker).await.is_empty());
+    }
+    let caller = principal(&bench, "zeta", "ann", Scopes::CALLER);
+    let task = caller.post(say("secret")).await.unwrap();
+    caller.cancel(&task.id).await.unwrap();
+    assert!(ended(&workers[0]).await.is_empty());
+    assert_eq!(ended(&workers[1]).await, [task.id]);
+}
+
+#[tokio::test]
+async fn a_write_beyond_the_next_number_is_refused_and_uses_no_number() {
+    let bench = bench().await;
+    let worker = Worker::join(&bench, "vm:1").await;
+    let task = bench.post(say("go")).await.unwrap();
+    let given = worker.work().await;
+    // Write 2 overtakes write 1.
+    let early = given.write(2, vec![piece("b", true)]).await.unwrap_err();
+    assert_eq!(early.kind, ErrorKind::WriteRefused);
+    assert!(early.message.contains("the next number is 1"), "{early:?}");
+    given.write(1, vec![piece("a", true)]).await.unwrap();
+    given.write(2, vec![piece("b", true)]).await.unwrap();
+    assert_eq!(given.answer(4).await.unwrap_err().kind, ErrorKind::WriteRefused);
+    // A refused write has not used its number.
+    let wrong = WorkerCommand::Report(TaskState::Submitted, None, None);
+    assert_eq!(given.write(3, vec![wrong]).await.unwrap_err().kind, ErrorKind::WriteRefused);
+    given.write(3, vec![piece("c", true), done("ok")]).await.unwrap();
+    given.end(TurnOutcome::Done).await.unwrap();
+    assert_eq!(artifact_text(&bench.get(&task.id).await.unwrap(), "out"), "abc");
+}
+
+#[tokio::test]
+async fn a_late_write_of_an_earlier_run_of_the_turn_is_refused() {
+    let bench = bench().await;
+    let worker = Worker::join(&bench, "vm:1").await;
+    let task = bench.post(say("go")).await.unwrap();
+    let first = worker.work().await;
+    first.write(1, vec![piece("old", true)]).await.unwrap();
+    // The worker has forgotten the turn, and gets it again under the same epoch.
+    let reply = worker.poll(1, &[], Duration::from_secs(5)).await.unwrap();
+    let turn = reply.assignments.into_iter().next().unwrap();
+    assert_eq!((&turn.id, turn.epoch), (&first.turn.id, first.turn.epoch));
+    let second = Given { worker, turn };
+    over(first.write(1, vec![piece("old", true)]).await);
+    second.write(1, vec![piece("new", true), done("ok")]).await.unwrap();
+    second.end(TurnOutcome::Done).await.unwrap();
+    assert_eq!(artifact_text(&bench.get(&task.id).await.unwrap(), "out"), "new");
+}
+
+#[tokio::test]
+async fn a_worker_gets_no_more_turns_than_it_declared() {
+    let bench = bench().await;
+    let worker = Worker::joined(&bench, "vm:1", 2, &[]).await.unwrap();
+    for _ in 0..4 {
+        bench.post(say("go")).await.unwrap();
+    }
+    // Both turns are given, whatever the poll asks for, and no third one while they run.
+    let mut given = Vec::new();
+    while given.len() < 2 {
+        let listed: Vec<&Given> = given.iter().collect();
+        let reply = worker.poll(9, &listed, Duration::from_secs(5)).await.unwrap();
+        let turns = reply.assignments.into_iter();
+        given.extend(turns.map(|turn| Given { worker: worker.clone(), turn }));
+    }
+    let listed: Vec<&Given> = given.iter().collect();
+    let reply = worker.poll(9, &listed, Duration::from_millis(100)).await.unwrap();
+    assert!(reply.assignments.is_empty(), "{reply:?}");
+    // A turn that waits for its caller takes no place.
+    given[0].write(1, vec![ask("name?")]).await.unwrap();
+    let reply = worker.poll(9, &listed, Duration::from_secs(5)).await.unwrap();
+    assert_eq!(reply.assignments.len(), 1);
+}
+
+#[tokio::test]
+async fn a_task_beyond_its_deadline_is_failed_by_the_claim_and_not_run() {
+    let clock = Clock::manual(Timestamp::from_millis(1_700_000_000_000));
+    let hours = Duration::from_secs(3600);
+    // Neither the janitor nor a heartbeat finds the task.
+    let settings =
+        Settings { heartbeat_every: hours, sweep_every: 9 * hours, ..Settings::default() };
+    let profile = Profile { queue_timeout: Some(hours), ..role() };
+    let store = Arc::new(Sqlite::memory().unwrap());
+    let bench = engine(store, profile, settings, clock.clone()).await;
+    let late = bench.post(say("late")).await.unwrap();
+    clock.set(Timestamp::from_millis(clock.now().as_millis() + 1_800_000));
+    let in_time = bench.post(say("in time")).await.unwrap();
+    clock.set(Timestamp::from_millis(clock.now().as_millis() + 1_800_001));
+    let worker = Worker::join(&bench, "vm:1").await;
+    let given = worker.work().await;
+    assert_eq!(given.task(), &in_time.id);
+    let late = bench.get(&late.id).await.unwrap();
+    assert_eq!(late.status.state, TaskState::Failed);
+    assert_eq!(failure_reason(&late.status), "NOT_STARTED");
+}
+
+#[tokio::test]
+async fn a_turn_of_a_dead_worker_that_went_on_while_its_task_waited_is_repeated() {
+    let (bench, clock) = slow_bench(Arc::new(Sqlite::memory().unwrap())).await;
+    let dies = Worker::join(&bench, "vm:1").await;
+    let task = bench.post(say("go")).await.unwrap();
+    let lost = dies.work().await;
+    let waits = WorkerCommand::Interim(TaskState::InputRequired, None, None);
+    lost.write(1, vec![waits]).await.unwrap();
+    assert_eq!(state(&bench, &task).await, TaskState::InputRequired);
+    let lives = Worker::join(&bench, "vm:2").await;
+    pass(&bench, &clock, 17, &[&lives]).await;
+    let taken = lives.work().await;
+    assert_eq!((taken.task(), taken.turn.assignment.attempt), (&task.id, 2));
+}
+
+#[tokio::test]
+async fn a_turn_that_goes_on_while_its_task_waits_is_attached_as_such_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    let (at, turn) = crashed(async move {
+        let bench = engine(file(&path), role(), Settings::default(), Clock::system()).await;
+        let worker = Worker::join(&bench, "vm:1").await;
+        bench.post(say("go")).await.unwrap();
+        let given = worker.work().await;
+        let waits = WorkerCommand::Interim(TaskState::InputRequired, None, None);
+        given.write(1, vec![waits]).await.unwrap();
+        (given.worker.at, given.turn)
+    })
+    .await;
+    let store = reopened(directory.path()).await;
+    let bench = engine(store, role(), Settings::default(), Clock::system()).await;
+    let given = Given { worker: Worker { bench: bench.clone(), at }, turn };
+    given.worker.beat(&[&given]).await.unwrap();
+    // The worker returns in this state: an event says that the task waits for its caller, so that streams end.
+    given.end(TurnOutcome::Done).await.unwrap();
+    let kinds: Vec<_> =
+        log(&bench, given.task()).await.into_iter().map(|entry| entry.entry.kind).collect();
+    let state = TaskState::InputRequired;
+    assert_eq!(kinds[kinds.len() - 2..], [Kind::Interim(state), Kind::Status(state)]);
 }

@@ -10,7 +10,7 @@ use herald_engine::store::{
     StoreError, TaskVersion,
     sqlite::{OpenError, Options, Sqlite},
 };
-use herald_protocol::TaskState;
+use herald_protocol::{TaskState, TenantId};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -378,6 +378,12 @@ fn downgrade(conn: &Connection, version: usize) {
          ALTER TABLE tasks DROP COLUMN requires; ALTER TABLE tasks DROP COLUMN rank;
          CREATE INDEX tasks_active ON tasks (agent, holder, owner, created) WHERE phase = 1",
         "DROP TABLE registrations; DROP INDEX tasks_queued",
+        "DROP INDEX tasks_by_label_set; DROP INDEX tasks_with_labels; DROP INDEX tasks_active;
+         ALTER TABLE tasks DROP COLUMN tenant;
+         CREATE INDEX tasks_active ON tasks (agent, holder, requires, owner, rank, created)
+         WHERE phase = 1;
+         DROP INDEX serial_heads_by_owner; ALTER TABLE serial_heads DROP COLUMN tenant;
+         CREATE INDEX serial_heads_by_owner ON serial_heads (agent, owner, position)",
     ];
     for step in undo.iter().skip(version - 1).rev() {
         conn.execute_batch(step).unwrap();
@@ -504,9 +510,15 @@ async fn a_database_of_the_fourth_version_keeps_every_task() {
     let claims = [("t1", 0, None), ("t2", 1, Some(MemberId(7)))];
     let due = claims.map(|(task, epoch, holder)| Due { key: key(task), epoch, holder });
     assert_eq!(store.due(DueQuery::new(&echo, 10)).await.unwrap(), due);
+    let (own, other) = (TenantId::from("acme"), TenantId::from("other"));
+    let of = |tenant| DueQuery { tenant: Some(tenant), ..DueQuery::new(&echo, 10) };
+    assert_eq!(store.due(of(&own)).await.unwrap(), due);
+    assert_eq!(store.due(of(&other)).await.unwrap(), []);
     assert_eq!(store.agents_unserved().await.unwrap(), std::slice::from_ref(&echo));
     store.enable_serial(&echo).await.unwrap();
     assert_eq!(store.next_serial(DueQuery::new(&echo, 10)).await.unwrap(), due);
+    assert_eq!(store.next_serial(of(&own)).await.unwrap(), due);
+    assert_eq!(store.next_serial(of(&other)).await.unwrap(), []);
     let mut end = Append { expect: TaskVersion::new(1, 1), ..task("t2", b"done".to_vec()) };
     end.snapshot = Some(Snapshot { seq: 2, ..Snapshot::default() });
     assert_eq!(store.append(end).await, Ok(2));

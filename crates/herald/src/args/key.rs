@@ -81,7 +81,8 @@ pub(crate) struct KeyCreate {
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub(crate) tenant: Option<String>,
 
-    /// A permission: send, read, cancel, push, register, work, inspect or admin; may be repeated
+    /// A permission: send, read, cancel, push, register, work, work-all, inspect or admin; may be
+    /// repeated
     /// [default: send, read, cancel and push, as far as your credential has them]
     // The id differs from that of --scope of logins, whose settings do not apply here.
     #[arg(id = "key_scope", long = "scope", value_name = "SCOPE", value_delimiter = ',')]

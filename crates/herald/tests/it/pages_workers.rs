@@ -98,7 +98,9 @@ async fn every_command_of_the_roles_page_works() {
     let address = herald.address.to_string();
     let blocks: Vec<_> =
         blocks(ROLES, "sh").iter().map(|block| block.replace("127.0.0.1:8000", &address)).collect();
-    let [keys_block, worker, calls, request, remote] = &blocks[..] else { panic!("{blocks:?}") };
+    let [keys_block, worker, calls, request, tenants, remote] = &blocks[..] else {
+        panic!("{blocks:?}")
+    };
 
     // The first line starts the server, and the last one takes over what the others printed.
     let create = keys_block.strip_prefix("herald serve\n").unwrap();
@@ -133,6 +135,9 @@ async fn every_command_of_the_roles_page_works() {
     for shown in shown {
         assert!(pasted.stdout.contains(shown), "no {shown:?} in {pasted:?}");
     }
+
+    let created = paste(herald.home(), &format!("export HOME=$PWD; set -e\n{tenants}")).await;
+    assert_eq!(keys(&created.stdout).len(), 2, "{created:?}");
 
     let remote = remote.replace("https://other.example.com", &format!("http://{}", other.address));
     let pasted = paste(herald.home(), &format!("export HOME=$PWD; set -e\n{remote}")).await;

@@ -399,7 +399,7 @@ async fn a_worker_needs_a_credential_for_its_role() {
     let other = key(&herald, &["--scope", "work", "--agent", "echo"]).await;
     refused(&other).await;
 
-    let own = key(&herald, &["--scope", "work", "--agent", ROLE]).await;
+    let own = key(&herald, &["--tenant", "acme", "--scope", "work", "--agent", ROLE]).await;
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join(".env"), format!("A2ACLI_BEARER={own}\n")).unwrap();
     fs::set_permissions(home.path().join(".env"), fs::Permissions::from_mode(0o600)).unwrap();

@@ -269,3 +269,103 @@ async fn a_worker_whose_connection_is_gone_gets_no_turn() {
     let reply = bench.poll(json!({ "free": 1 })).await;
     assert_eq!(reply["assignments"][0]["turn"]["attempt"], 1, "no attempt was lost");
 }
+
+/// A server with a role, and callers and workers of two tenants.
+async fn two_tenants() -> Hub {
+    let tokens = vec![
+        token("acme-caller", "acme", "alice", Scopes::CALLER),
+        token("zeta-caller", "zeta", "alice", Scopes::CALLER),
+        token("acme-worker", "acme", "robot", Scopes::WORK),
+        herald_server::Token {
+            agents: Some(vec![AgentName::from("reviewer")]),
+            ..token("zeta-worker", "zeta", "robot", Scopes::WORK)
+        },
+        token("root", "", "root", Scopes::ALL),
+    ];
+    let hub = Hub::with(Config { tokens, ..Config::default() }).await;
+    let role = Profile { recovery: Recovery::Rerun(3), ..Profile::new("reviewer", "Reviews code") };
+    hub.engine.workers().declare_role(role, RoleSettings::default()).unwrap();
+    hub
+}
+
+/// The texts of the messages that a worker is given, each of which it ends, until none is left for it.
+async fn texts(hub: &Hub, credential: &str, instance: &str) -> Vec<String> {
+    let post = async |path: String, body: &Value| {
+        let call = Call::post(path, body);
+        hub.call(call.header("Authorization", &format!("Bearer {credential}"))).await
+    };
+    let body = json!({ "role": "reviewer", "instance_id": instance, "concurrency": 4 });
+    let worker = post("/api/agents".to_owned(), &body).await;
+    assert_eq!(worker.status(), 201, "{}", worker.text());
+    let worker = worker.json();
+    let name = worker["name"].as_str().unwrap();
+    let mut texts = Vec::new();
+    loop {
+        let poll = json!({ "session": worker["session"], "free": 4, "wait_seconds": 1 });
+        let reply = ok(&post(format!("/api/agents/{name}/poll"), &poll).await);
+        let given = reply["assignments"].as_array().unwrap();
+        if given.is_empty() {
+            return texts;
+        }
+        for turn in given {
+            let text = turn["turn"]["message"]["parts"][0]["text"].as_str().unwrap();
+            texts.push(text.to_owned());
+            let end = json!({
+                "session": worker["session"], "epoch": turn["epoch"], "number": 1,
+                "outcome": { "kind": "done" },
+            });
+            let id = turn["id"].as_str().unwrap();
+            ok(&post(format!("/api/agents/{name}/turns/{id}/end"), &end).await);
+        }
+    }
+}
+
+/// Sends a message of each tenant.
+async fn send_both(hub: &Hub, round: &str) {
+    for tenant in ["acme", "zeta"] {
+        let mut params = message(&format!("secret of {tenant}"));
+        params["configuration"] = json!({ "returnImmediately": true });
+        params["message"]["messageId"] = json!(format!("{tenant} {round}"));
+        let call = Call::rpc("SendMessage", &params).at("/agents/reviewer/a2a/jsonrpc");
+        hub.call(call.header("Authorization", &format!("Bearer {tenant}-caller"))).await.result();
+    }
+}
+
+#[tokio::test]
+async fn a_worker_of_one_tenant_never_sees_a_message_of_another() {
+    let hub = two_tenants().await;
+    send_both(&hub, "first").await;
+    assert_eq!(texts(&hub, "acme-worker", "vm:1").await, ["secret of acme"]);
+    // A credential that names the role is one of its tenant all the same.
+    assert_eq!(texts(&hub, "zeta-worker", "vm:2").await, ["secret of zeta"]);
+}
+
+#[tokio::test]
+async fn a_key_with_the_scope_for_all_tenants_works_on_the_messages_of_every_tenant() {
+    let hub = two_tenants().await;
+    let create = async |scopes: Value| {
+        let body = json!({ "tenant": "ops", "principal": "robot", "scopes": scopes });
+        let call = Call::post("/api/keys", &body).header("Authorization", "Bearer root");
+        hub.call(call).await.json()["key"].as_str().unwrap().to_owned()
+    };
+    send_both(&hub, "first").await;
+    let limited = create(json!(["work"])).await;
+    assert_eq!(texts(&hub, &limited, "vm:1").await, [""; 0]);
+    let shared = create(json!(["work", "work-all"])).await;
+    let mut found = texts(&hub, &shared, "vm:2").await;
+    found.sort();
+    assert_eq!(found, ["secret of acme", "secret of zeta"]);
+}
+
+#[tokio::test]
+async fn a_write_out_of_order_is_refused_with_the_number_that_is_expected() {
+    let bench = bench().await;
+    bench.send("go").await;
+    let reply = bench.poll(json!({ "free": 1 })).await;
+    let given = &reply["assignments"][0];
+    let working = json!([{ "report": { "state": "TASK_STATE_WORKING" } }]);
+    let body = json!({ "number": 2, "after": given["head"], "commands": working });
+    let early = bench.turn(given, "commands", body).await;
+    refused(&early, 422, "WRITE_REFUSED");
+    assert!(early.text().contains("the next number is 1"), "{}", early.text());
+}

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use herald_protocol::{AgentName, TaskState, Timestamp};
+use herald_protocol::{AgentName, TaskState, TenantId, Timestamp};
 
 use super::{
     super::{
@@ -180,20 +180,113 @@ pub(super) async fn a_task_is_due_for_workers_with_its_labels(store: Arc<dyn Sto
     assert_eq!(found(None).await, ["any", "both", "gpu", "held"]);
 }
 
+pub(super) async fn a_task_is_due_for_workers_of_its_tenant(store: Arc<dyn Store>) {
+    store.enable_serial(&"serial".into()).await.unwrap();
+    let owners = [("acme", "a"), ("acme", "b"), ("", "c"), ("zeta", "a")];
+    for agent in ["echo", "serial"] {
+        for (number, (tenant, principal)) in owners.into_iter().cycle().take(8).enumerate() {
+            let task = format!("{tenant}-{principal}-{}-{agent}", number / 4);
+            let key = Key { owner: owner(tenant, principal), task: task.as_str().into() };
+            let mut append = create(key, number as i64);
+            append.header.agent = agent.into();
+            append.header.context = task.as_str().into();
+            store.append(append).await.unwrap();
+        }
+    }
+    // Interrupted turns are those of their tenant, too.
+    let held = Key { owner: owner("zeta", "a"), task: "zeta-a-1-echo".into() };
+    let mut held = claim(held, DEAD);
+    held.header.created = at(7);
+    store.append(held).await.unwrap();
+    for agent in ["echo", "serial"] {
+        let name = AgentName::from(agent);
+        let found = async |tenant: Option<&str>, after: Option<(&str, &str)>, limit| {
+            let tenant = tenant.map(TenantId::from);
+            let after = after.map(|(tenant, principal)| owner(tenant, principal));
+            let (tenant, after) = (tenant.as_ref(), after.as_ref());
+            let query = DueQuery { tenant, after, ..DueQuery::new(&name, limit) };
+            let due = match agent {
+                "echo" => store.due(query).await.unwrap(),
+                _ => store.next_serial(query).await.unwrap(),
+            };
+            let tasks = due.into_iter().map(|due| {
+                let task = due.key.task.as_str();
+                task.strip_suffix(&format!("-{agent}")).unwrap().to_owned()
+            });
+            tasks.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            found(Some("acme"), None, 9).await,
+            ["acme-a-0", "acme-b-0", "acme-a-1", "acme-b-1"]
+        );
+        assert_eq!(found(Some(""), None, 9).await, ["-c-0", "-c-1"]);
+        assert_eq!(found(Some("zeta"), None, 9).await, ["zeta-a-0", "zeta-a-1"]);
+        assert!(found(Some("unknown"), None, 9).await.is_empty());
+        // The owners of a tenant take turns, and those of another tenant do not count.
+        assert_eq!(found(Some("acme"), Some(("acme", "a")), 1).await, ["acme-b-0"]);
+        assert_eq!(found(Some("acme"), Some(("acme", "b")), 1).await, ["acme-a-0"]);
+        assert_eq!(found(Some("acme"), Some(("zeta", "a")), 1).await, ["acme-a-0"]);
+        // Without a tenant all owners take turns.
+        let mut last = ("zeta", "a");
+        let mut seen = HashSet::new();
+        for _ in 0..4 {
+            let next = found(None, Some(last), 1).await.swap_remove(0);
+            last = *owners.iter().find(|(t, p)| next.starts_with(&format!("{t}-{p}-"))).unwrap();
+            seen.insert(last);
+        }
+        assert_eq!(seen.len(), 4, "{seen:?}");
+        assert_eq!(found(None, None, 9).await.len(), 8);
+    }
+}
+
 pub(super) async fn the_number_of_label_sets_is_limited(store: Arc<dyn Store>) {
+    // The tasks of one owner can require some sets, and those of all owners a number of them.
+    let of = |principal: &str, number: usize, label: &str| {
+        let append = demanding(&format!("t{number}"), 1, &[label], 0);
+        Append { key: Key { owner: owner("acme", principal), ..append.key }, ..append }
+    };
+    let mut sets = Vec::new();
     let mut refused = None;
-    for number in 0..10_000 {
-        let append = demanding(&format!("t{number}"), 1, &[&format!("label-{number}")], 0);
-        if let Err(error) = store.append(append).await {
-            refused = Some((number, error));
+    for principal in 0..1000 {
+        let before = sets.len();
+        for number in before..before + 1000 {
+            let append = of(&principal.to_string(), number, &format!("label-{number}"));
+            match store.append(append).await {
+                Ok(_) => sets.push((principal.to_string(), number)),
+                Err(error) => {
+                    refused = Some((principal.to_string(), number, error));
+                    break;
+                }
+            }
+        }
+        let taken = sets.len() - before;
+        if principal == 0 {
+            assert!((1..100).contains(&taken), "one owner must not use up all sets: {taken}");
+            // A set that the owner requires already can be required again.
+            store.append(of("0", 5000, "label-0")).await.unwrap();
+        } else if taken == 0 {
             break;
         }
     }
-    let (number, error) = refused.expect("the number of sets is limited");
+    let (principal, number, error) = refused.expect("the number of sets is limited");
     assert!(matches!(error, StoreError::LimitReached(_)), "{error:?}");
-    assert_eq!(store.load(&key(&format!("t{number}")), None, u64::MAX).await, Ok(Loaded::Gone));
-    // A known set can still be required.
-    store.append(demanding("again", 1, &["label-0"], 0)).await.unwrap();
+    let task = Key { owner: owner("acme", &principal), ..key(&format!("t{number}")) };
+    assert_eq!(store.load(&task, None, u64::MAX).await, Ok(Loaded::Gone));
+    // A known set can still be required by others.
+    store.append(of("other", 5001, "label-1")).await.unwrap();
+    // A set whose last task has ended makes room for another one, and its name can be used again.
+    let (ended, number) = sets[3].clone();
+    assert!(store.append(of("other", 5002, "new")).await.is_err());
+    let task = Key { owner: owner("acme", &ended), ..key(&format!("t{number}")) };
+    store.append(finish(task, 2)).await.unwrap();
+    store.append(of("other", 5002, "new")).await.unwrap();
+    assert!(store.append(of("other", 5003, "label-3")).await.is_err(), "all are in use again");
+    let labels = ["new".to_owned()];
+    let agent = AgentName::from("echo");
+    let query = DueQuery { labels: Some(&labels), ..DueQuery::new(&agent, 10) };
+    let due = store.due(query).await.unwrap();
+    let due: Vec<_> = due.into_iter().map(|due| due.key.task.to_string()).collect();
+    assert_eq!(due, ["t5002"]);
 }
 
 async fn next(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {

@@ -391,7 +391,7 @@ impl Batch<'_> {
             }));
         }
         let (requires, rank) = match append.demands.as_deref() {
-            Some(demands) => match self.label_set(&demands.labels)? {
+            Some(demands) => match self.label_set(owner, &demands.labels)? {
                 Ok(requires) => (requires, -i64::from(demands.priority)),
                 Err(refusal) => return Ok(Err(refusal)),
             },
@@ -421,6 +421,7 @@ impl Batch<'_> {
                 size(turns.kept),
                 requires,
                 rank,
+                key.owner.tenant.as_str(),
             ],
         )?;
         if added == 0 {

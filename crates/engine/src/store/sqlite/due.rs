@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use herald_protocol::AgentName;
-use rusqlite::{Connection, params};
+use herald_protocol::{AgentName, TenantId};
+use rusqlite::{Connection, Row, params};
 
 use crate::store::{Due, DueQuery, Key, MemberId};
 
@@ -16,10 +16,23 @@ use super::{
     statements as sql,
 };
 
+/// An owner in the order of the queues: owners of one tenant are beside each other.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QueueOwner {
+    pub(super) tenant: String,
+    pub(super) owner: i64,
+}
+
+impl QueueOwner {
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self { tenant: row.get(0)?, owner: row.get(1)? })
+    }
+}
+
 /// The active tasks that no living member holds: those without a holder, and those of dead members.
 ///
 /// First one task of each owner, beginning with the owner after `query.after`; then their others. The cost
-/// depends on the limit and the label sets, and not on the number of owners or tasks.
+/// depends on the limit and the label sets, and not on the number of tenants, owners or tasks.
 pub(super) fn due(
     conn: &Connection,
     dead_holders: &DeadHolders,
@@ -41,20 +54,24 @@ pub(super) fn due(
         let fitting = sets.into_iter().filter(|set| set.fits(query.labels));
         queues.extend(fitting.map(|set| (blob, set.id)));
     }
-    let next_owner = |after: i64| -> Result<Option<i64>, Fault> {
-        let mut next: Option<i64> = None;
+    let owner_after = match query.tenant {
+        Some(_) => sql::DUE_OWNER_OF_TENANT,
+        None => sql::DUE_OWNER,
+    };
+    let next_owner = |after: &QueueOwner| -> Result<Option<QueueOwner>, Fault> {
+        let mut next: Option<QueueOwner> = None;
         for (holder, set) in &queues {
-            let queue = params![agent, holder, set, after];
-            let found = first(&conn, sql::DUE_OWNER, queue, |row| row.get(0))?;
+            let queue = params![agent, holder, set, after.tenant, after.owner + 1];
+            let found = first(&conn, owner_after, queue, QueueOwner::read)?;
             next = [next, found].into_iter().flatten().min();
         }
         Ok(next)
     };
-    let tasks = |owner: i64, limit: usize| -> Result<Vec<Due>, Fault> {
+    let tasks = |of: &QueueOwner, limit: usize| -> Result<Vec<Due>, Fault> {
         let mut found: Vec<(i64, i64, i64, Due)> = Vec::new();
         for (holder, set) in &queues {
             let mut find = conn.prepare_cached(sql::DUE_TASKS)?;
-            let mut rows = find.query(params![agent, holder, set, owner])?;
+            let mut rows = find.query(params![agent, holder, set, of.tenant, of.owner])?;
             let mut left = limit;
             while let Some(at) = rows.next()?.filter(|_| left > 0) {
                 let (rank, created, row) = (at.get(0)?, at.get(1)?, at.get(2)?);
@@ -93,22 +110,29 @@ pub(super) fn held(
 pub(super) fn in_turn(
     conn: &Connection,
     query: &DueQuery<'_>,
-    next_owner: impl Fn(i64) -> Result<Option<i64>, Fault>,
-    tasks: impl Fn(i64, usize) -> Result<Vec<Due>, Fault>,
+    next_owner: impl Fn(&QueueOwner) -> Result<Option<QueueOwner>, Fault>,
+    tasks: impl Fn(&QueueOwner, usize) -> Result<Vec<Due>, Fault>,
 ) -> Result<Vec<Due>, Fault> {
-    let start =
-        query.after.map(|owner| find_owner(conn, owner)).transpose()?.flatten().unwrap_or(0);
+    // No owner has the number 0.
+    let before_all =
+        QueueOwner { tenant: query.tenant.map_or("", TenantId::as_str).to_owned(), owner: 0 };
+    let last = query.after.filter(|last| query.tenant.is_none_or(|own| last.tenant == *own));
+    let number = last.map(|last| find_owner(conn, last)).transpose()?.flatten();
+    let start = match (last, number) {
+        (Some(last), Some(owner)) => QueueOwner { tenant: last.tenant.to_string(), owner },
+        (Some(_) | None, _) => before_all.clone(),
+    };
     let (mut found, mut owners) = (Vec::new(), Vec::new());
     // From the start to the last owner, and from the first owner to the start.
-    for (from, to) in [(start, i64::MAX), (0, start)] {
-        let mut at = from;
+    for (from, to) in [(&start, None), (&before_all, Some(&start))] {
+        let mut at = from.clone();
         while found.len() < query.limit
-            && let Some(owner) = next_owner(at)?.filter(|owner| *owner <= to)
+            && let Some(owner) = next_owner(&at)?.filter(|owner| to.is_none_or(|to| owner <= to))
         {
             at = owner;
-            let first = tasks(owner, 1)?;
+            let first = tasks(&at, 1)?;
             if !first.is_empty() {
-                owners.push(owner);
+                owners.push(at.clone());
             }
             found.extend(first);
         }
@@ -118,7 +142,7 @@ pub(super) fn in_turn(
         if left == 0 {
             break;
         }
-        found.extend(tasks(owner, left + 1)?.into_iter().skip(1));
+        found.extend(tasks(&owner, left + 1)?.into_iter().skip(1));
     }
     Ok(found)
 }

@@ -4,7 +4,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
-use herald_protocol::{AgentName, Dialect, TaskState, Timestamp};
+use herald_protocol::{AgentName, Dialect, TaskState, TenantId, Timestamp};
 use rusqlite::{StatementStatus, params};
 
 use crate::{
@@ -38,11 +38,11 @@ const NUMBERS: &str =
 /// Tasks in every state, three events each, ten per conversation.
 const TASKS: &str = "INSERT INTO tasks (row, owner, agent, id, context, state, changed, created, \
     hidden, phase, head, bytes, counted, turn, attempt, epoch, unread, holder, snapshot, status, \
-    history, metadata, artifacts) \
+    history, metadata, artifacts, tenant) \
     SELECT i, 1 + i % 20, 1 + i / 20 % 2, 't' || i, 'c' || (i / 400), \
     CASE kind WHEN 6 THEN 4 WHEN 7 THEN 6 WHEN 8 THEN 1 WHEN 9 THEN 2 ELSE 3 END, i, i, 0, \
     CASE kind WHEN 7 THEN 0 WHEN 8 THEN 1 WHEN 9 THEN 1 ELSE 2 END, 3, 6, 6, 1, 1, 1, \
-    iif(kind = 8, '3', ''), iif(kind = 9, ?2, NULL), 3, x'7b7d', x'5b5d', x'', x'5b5d' \
+    iif(kind = 8, '3', ''), iif(kind = 9, ?2, NULL), 3, x'7b7d', x'5b5d', x'', x'5b5d', 'acme' \
     FROM (SELECT i, i / 40 % 10 AS kind FROM n)";
 const EVENTS: &str = "INSERT INTO events (position, task, seq, kind, key, content, body) \
     SELECT i, 1 + (i - 1) / 3, 1 + (i - 1) % 3, 33, iif(i % 3 = 1, key, NULL), \
@@ -65,10 +65,12 @@ const REGISTRATIONS: &str = "INSERT INTO registrations (name, role, instance, te
     declaration, created, last_seen) \
     SELECT printf('role:h:%08d', i), 'role', printf('h:%08d', i), 'acme', 'p', '{}', i, i FROM n";
 
+const LABEL_SETS: &str = "INSERT INTO label_sets (labels) SELECT '[\"old-' || i || '\"]' FROM n";
+
 /// Waiting tasks, one event each. With `?2` each has its own conversation.
 const WAITING: &str = "INSERT INTO tasks (row, owner, agent, id, context, state, changed, created, \
-    hidden, phase, head, bytes, counted, turn, attempt, epoch, unread, holder) \
-    SELECT i, 1, 1, 't' || i, iif(?2, 'c' || i, 'c'), 1, i, i, 0, 1, 1, 2, 2, 0, 0, 0, '1', NULL FROM n";
+    hidden, phase, head, bytes, counted, turn, attempt, epoch, unread, holder, tenant) \
+    SELECT i, 1, 1, 't' || i, iif(?2, 'c' || i, 'c'), 1, i, i, 0, 1, 1, 2, 2, 0, 0, 0, '1', NULL, 'acme' FROM n";
 const MESSAGES: &str = "INSERT INTO events (position, task, seq, kind, body) \
     SELECT i, i, 1, 33, x'7b7d' FROM n";
 
@@ -119,6 +121,8 @@ impl Counted {
             // One that cannot be read, which the first claim parks.
             conn.execute("UPDATE webhooks SET dialect = 99, state = 1 WHERE row = 1", []).unwrap();
             conn.execute(&format!("{NUMBERS} {REGISTRATIONS}"), [tasks]).unwrap();
+            // As many as there may be but one, of tasks that have ended.
+            conn.execute(&format!("{NUMBERS} {LABEL_SETS}"), [255]).unwrap();
             conn.execute_batch(
                 "INSERT INTO dedup (key, position) SELECT key, position FROM events
                  WHERE key IS NOT NULL;
@@ -286,6 +290,10 @@ async fn workers(counted: &mut Counted) {
     let query = DueQuery { labels: Some(&labels), ..DueQuery::new(&agent, 1) };
     assert_eq!(counted.store.due(query).await.unwrap().len(), 1);
     counted.note("the next task of a worker");
+    let tenant = TenantId::from("acme");
+    let query = DueQuery { tenant: Some(&tenant), ..query };
+    assert_eq!(counted.store.due(query).await.unwrap().len(), 1);
+    counted.note("the next task of a worker of a tenant");
     let mut claim = begun(Key { owner: owner(1), task: "one".into() });
     claim.header.run.holder = Some(second);
     counted.store.append(claim).await.unwrap();
@@ -607,7 +615,7 @@ async fn keys_and_audit(counted: &mut Counted, tasks: i64) {
 }
 
 /// Statements that run only at the start, on a full disk or for serial agents.
-const ELSEWHERE: [&str; 19] = [
+const ELSEWHERE: [&str; 20] = [
     "PUT_RANDOM_META",
     "FILL_SERIAL_QUEUE",
     "CLEAR_SERIAL_HEADS",
@@ -625,6 +633,7 @@ const ELSEWHERE: [&str; 19] = [
     "ADD_SERIAL_HEAD",
     "REMOVE_SERIAL_HEAD",
     "SERIAL_OWNER",
+    "SERIAL_OWNER_OF_TENANT",
     "SERIAL_HEADS",
     "READ_SERIAL_QUEUE",
 ];
@@ -656,6 +665,10 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     };
     assert_eq!(due(&counted).await, ["t1"]);
     counted.note("the first in the queue");
+    let tenant = TenantId::from("acme");
+    let query = DueQuery { tenant: Some(&tenant), ..DueQuery::new(&agent, 1) };
+    assert_eq!(counted.store.next_serial(query).await.unwrap().len(), 1);
+    counted.note("the first of a tenant in the queue");
     counted.store.append(begun(of_first("t1"))).await.unwrap();
     counted.note("the first in the queue begins");
     let next = due(&counted).await;
@@ -808,6 +821,51 @@ async fn at_work(workers: i64, waiting: i64) -> Counted {
 #[tokio::test]
 async fn costs_of_a_claim_do_not_grow_with_the_workers_or_the_queue() {
     compare(&at_work(10, 100).await, &at_work(1_000, 10_000).await);
+}
+
+/// Finds and claims the next task of a tenant with few tasks, behind the tasks of another tenant and its owners.
+async fn behind_another_tenant(waiting: i64) -> Counted {
+    let agent = AgentName::from("a");
+    let mut counted = Counted::new(waiting, waiting, |conn| {
+        let more = format!(
+            "{NUMBERS} INSERT OR IGNORE INTO owners (tenant, principal) \
+                            SELECT 'acme', 'p' || i FROM n"
+        );
+        conn.execute(&more, [waiting / 2]).unwrap();
+        conn.execute(&format!("{NUMBERS} {WAITING}"), params![waiting, true]).unwrap();
+        conn.execute(&format!("{NUMBERS} {MESSAGES}"), [waiting]).unwrap();
+        conn.execute("UPDATE tasks SET owner = 1 + row / 2", []).unwrap();
+    });
+    counted.store.join(LIVING, MemberKind::Node, "node").await.unwrap();
+    counted.store.enable_serial(&agent).await.unwrap();
+    let small = Owner { tenant: "small".into(), principal: "".into() };
+    for task in ["one", "two"] {
+        let key = Key { owner: small.clone(), task: task.into() };
+        counted.store.append(Append { dedup: None, ..received(key, task) }).await.unwrap();
+    }
+    counted.note("the tasks of the tenant");
+    counted.done.clear();
+    for tenant in ["small", "acme", "unknown"] {
+        let tenant = TenantId::from(tenant);
+        let query = DueQuery { tenant: Some(&tenant), ..DueQuery::new(&agent, 1) };
+        let found = usize::from(tenant.as_str() != "unknown");
+        assert_eq!(counted.store.due(query).await.unwrap().len(), found);
+        counted.note("the next task of a tenant");
+        assert_eq!(counted.store.next_serial(query).await.unwrap().len(), found);
+        counted.note("the next serial task of a tenant");
+    }
+    counted.store.append(begun(Key { owner: small, task: "one".into() })).await.unwrap();
+    counted.note("a claim");
+    let tenant = TenantId::from("small");
+    let query = DueQuery { tenant: Some(&tenant), ..DueQuery::new(&agent, 9) };
+    assert_eq!(counted.store.due(query).await.unwrap().len(), 1);
+    counted.note("all tasks of the tenant");
+    counted
+}
+
+#[tokio::test]
+async fn costs_of_a_claim_for_a_tenant_do_not_grow_with_the_queue_of_another() {
+    compare(&behind_another_tenant(100).await, &behind_another_tenant(10_000).await);
 }
 
 #[tokio::test]

@@ -11,27 +11,54 @@ use super::{
     statements as sql,
 };
 
-/// The maximum number of different label sets. A claim looks at every set that has due tasks.
+/// The maximum number of different label sets that tasks which have not ended require. A claim looks at every
+/// set that has due tasks.
 const MAX_LABEL_SETS: i64 = 256;
 
+/// The maximum number of those that the tasks of one owner require, so that one caller cannot use up all.
+const MAX_LABEL_SETS_OF_OWNER: usize = 32;
+
 impl Batch<'_> {
-    /// The number of a label set, which is added if it is new.
-    pub(super) fn label_set(&mut self, labels: &[String]) -> JobResult<i64> {
+    /// The number of a label set for a new task of this owner. A new set is added; sets that no task requires any
+    /// more make room for it.
+    pub(super) fn label_set(&mut self, owner: i64, labels: &[String]) -> JobResult<i64> {
         if labels.is_empty() {
             return Ok(Ok(0));
         }
         let labels = serde_json::to_string(labels).expect("a list of strings is valid JSON");
         let find = self.prepared.get(sql::FIND_LABEL_SET)?;
-        let found = find.query_row([&labels], |row| row.get(0)).optional()?;
-        if let Some(found) = found {
-            return Ok(Ok(found));
+        let known: Option<i64> = find.query_row([&labels], |row| row.get(0)).optional()?;
+        if !self.may_require(owner, known)? {
+            let limit =
+                "32 different sets of required labels in the unfinished tasks of one caller";
+            return Ok(Err(StoreError::LimitReached(limit)));
         }
-        let added = self.prepared.run(sql::ADD_LABEL_SET, params![labels, MAX_LABEL_SETS])?;
-        Ok(if added == 0 {
-            Err(StoreError::LimitReached("256 different sets of required labels"))
-        } else {
-            Ok(self.conn.last_insert_rowid())
-        })
+        if let Some(known) = known {
+            return Ok(Ok(known));
+        }
+        let count = self.prepared.get(sql::COUNT_LABEL_SETS)?;
+        let count: i64 = count.query_row([], |row| row.get(0))?;
+        if count >= MAX_LABEL_SETS && self.prepared.run(sql::DROP_LABEL_SETS, [])? == 0 {
+            let limit =
+                "256 different sets of required labels in the unfinished tasks of all callers";
+            return Ok(Err(StoreError::LimitReached(limit)));
+        }
+        self.prepared.run(sql::ADD_LABEL_SET, [labels])?;
+        Ok(Ok(self.conn.last_insert_rowid()))
+    }
+
+    /// True if the tasks of an owner require this set already, or few enough others.
+    fn may_require(&mut self, owner: i64, set: Option<i64>) -> Result<bool, Fault> {
+        let next = self.prepared.get(sql::NEXT_SET_OF_OWNER)?;
+        let mut last = 0_i64;
+        for _ in 0..MAX_LABEL_SETS_OF_OWNER {
+            let found = next.query_row([owner, last], |row| row.get(0)).optional()?;
+            match found {
+                Some(found) if Some(found) != set => last = found,
+                Some(_) | None => return Ok(true),
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::store::{Due, DueQuery, MemberId, Run};
 
 use super::{
     append::{Batch, JobResult},
-    due::{due_at, in_turn},
+    due::{QueueOwner, due_at, in_turn},
     job::Work,
     locks::is_locked,
     reader::find_agent,
@@ -125,14 +125,21 @@ impl Batch<'_> {
 pub(super) fn next_serial(conn: &Connection, query: &DueQuery<'_>) -> Result<Vec<Due>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, query.agent)? else { return Ok(Vec::new()) };
-    let next_owner = |after: i64| -> Result<Option<i64>, Fault> {
-        Ok(first(&conn, sql::SERIAL_OWNER, [agent, after], |row| row.get(0))?)
+    let owner_after = match query.tenant {
+        Some(_) => sql::SERIAL_OWNER_OF_TENANT,
+        None => sql::SERIAL_OWNER,
     };
-    let tasks = |owner: i64, limit: usize| -> Result<Vec<Due>, Fault> {
+    let next_owner = |after: &QueueOwner| -> Result<Option<QueueOwner>, Fault> {
+        let after = params![agent, after.tenant, after.owner + 1];
+        Ok(first(&conn, owner_after, after, QueueOwner::read)?)
+    };
+    let tasks = |of: &QueueOwner, limit: usize| -> Result<Vec<Due>, Fault> {
+        let QueueOwner { tenant, owner } = of;
+        let owner = *owner;
         let mut found: Vec<(i64, Due)> = Vec::new();
         let mut find_heads = conn.prepare_cached(sql::SERIAL_HEADS)?;
         let mut find_queue = conn.prepare_cached(sql::READ_SERIAL_QUEUE)?;
-        let mut heads = find_heads.query([agent, owner])?;
+        let mut heads = find_heads.query(params![agent, tenant, owner])?;
         while let Some(head) = heads.next()? {
             let position: i64 = head.get(0)?;
             // Every further head has a later message.

@@ -90,9 +90,9 @@ statements! {
          holder, kept, webhooks FROM tasks WHERE owner = ?1 AND id = ?2";
     ADD_TASK =
         "INSERT INTO tasks (row, owner, id, agent, context, state, changed, created, hidden, phase, \
-         head, bytes, counted, turn, attempt, epoch, unread, holder, kept, requires, rank) \
+         head, bytes, counted, turn, attempt, epoch, unread, holder, kept, requires, rank, tenant) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14, ?15, ?16, \
-         ?17, ?18, ?19, ?20) ON CONFLICT (owner, id) DO NOTHING";
+         ?17, ?18, ?19, ?20, ?21) ON CONFLICT (owner, id) DO NOTHING";
     /// All columns that can change. SQLite rewrites every index with a column in SET, even if its
     /// value stays the same, so the other columns are not here.
     UPDATE_TASK =
@@ -254,18 +254,33 @@ statements! {
          FROM tasks INDEXED BY tasks_active \
          WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND requires > ?3 \
          ORDER BY requires LIMIT 1";
+    /// With `>=` and the next number, because a search for `>` by two columns reads past every task of the owner.
     DUE_OWNER =
-        "SELECT owner FROM tasks INDEXED BY tasks_active \
-         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND requires = ?3 AND owner > ?4 \
-         ORDER BY owner LIMIT 1";
+        "SELECT tenant, owner FROM tasks INDEXED BY tasks_active \
+         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND requires = ?3 \
+         AND (tenant, owner) >= (?4, ?5) ORDER BY tenant, owner LIMIT 1";
+    DUE_OWNER_OF_TENANT =
+        "SELECT tenant, owner FROM tasks INDEXED BY tasks_active \
+         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND requires = ?3 AND tenant = ?4 \
+         AND owner >= ?5 ORDER BY owner LIMIT 1";
     DUE_TASKS =
         "SELECT rank, created, row FROM tasks INDEXED BY tasks_active \
-         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND requires = ?3 AND owner = ?4 \
-         ORDER BY rank, created, row";
+         WHERE phase = 1 AND agent = ?1 AND holder IS ?2 AND requires = ?3 AND tenant = ?4 \
+         AND owner = ?5 ORDER BY rank, created, row";
     FIND_LABEL_SET = "SELECT id FROM label_sets WHERE labels = ?1";
-    ADD_LABEL_SET =
-        "INSERT INTO label_sets (labels) SELECT ?1 \
-         WHERE coalesce((SELECT max(id) FROM label_sets), 0) < ?2";
+    ADD_LABEL_SET = "INSERT INTO label_sets (labels) VALUES (?1)";
+    /// Every id is above zero. The condition only avoids a scan in the plan.
+    COUNT_LABEL_SETS = "SELECT count(*) FROM label_sets WHERE id > 0";
+    /// The sets that no task requires which has not ended.
+    DROP_LABEL_SETS =
+        "DELETE FROM label_sets WHERE id > 0 AND NOT EXISTS \
+         (SELECT 1 FROM tasks INDEXED BY tasks_by_label_set \
+         WHERE requires = label_sets.id AND requires <> 0 AND phase <> 2)";
+    /// The sets of the tasks of one owner that have not ended, one after the other.
+    NEXT_SET_OF_OWNER =
+        "SELECT requires FROM tasks INDEXED BY tasks_with_labels \
+         WHERE requires <> 0 AND phase <> 2 AND owner = ?1 AND requires > ?2 \
+         ORDER BY requires LIMIT 1";
     NEXT_HOLDER =
         "SELECT holder FROM tasks INDEXED BY tasks_active \
          WHERE phase = 1 AND agent = ?1 AND holder > ?2 ORDER BY holder LIMIT 1";
@@ -298,9 +313,10 @@ statements! {
          AND NOT EXISTS (SELECT 1 FROM members WHERE id = t.holder)";
     CLEAR_SERIAL_HEADS = "DELETE FROM serial_heads WHERE agent = ?1";
     FILL_SERIAL_HEADS =
-        "INSERT INTO serial_heads (agent, position, owner, context) \
-         SELECT agent, min(position), owner, context FROM serial_queue WHERE agent = ?1 \
-         GROUP BY agent, owner, context";
+        "INSERT INTO serial_heads (agent, position, owner, context, tenant) \
+         SELECT agent, min(position), owner, context, \
+         coalesce((SELECT o.tenant FROM owners o WHERE o.id = owner), '') \
+         FROM serial_queue WHERE agent = ?1 GROUP BY agent, owner, context";
     FIND_SERIAL_POSITION = "SELECT position FROM serial_queue WHERE task = ?1";
     FIND_TURN_POSITION =
         "SELECT e.position FROM tasks t CROSS JOIN events e ON e.task = t.row AND e.seq = t.turn \
@@ -315,17 +331,20 @@ statements! {
          SELECT row, agent, owner, context, ?2 FROM tasks WHERE row = ?1";
     DEQUEUE_SERIAL = "DELETE FROM serial_queue WHERE task = ?1";
     ADD_SERIAL_HEAD =
-        "INSERT INTO serial_heads (agent, position, owner, context) \
-         SELECT agent, ?2, owner, context FROM tasks WHERE row = ?1 AND ?2 IS NOT NULL";
+        "INSERT INTO serial_heads (agent, position, owner, context, tenant) \
+         SELECT agent, ?2, owner, context, tenant FROM tasks WHERE row = ?1 AND ?2 IS NOT NULL";
     REMOVE_SERIAL_HEAD =
         "DELETE FROM serial_heads WHERE agent = (SELECT agent FROM tasks WHERE row = ?1) \
          AND position = ?2";
     SERIAL_OWNER =
-        "SELECT owner FROM serial_heads INDEXED BY serial_heads_by_owner \
-         WHERE agent = ?1 AND owner > ?2 ORDER BY owner LIMIT 1";
+        "SELECT tenant, owner FROM serial_heads INDEXED BY serial_heads_by_owner \
+         WHERE agent = ?1 AND (tenant, owner) >= (?2, ?3) ORDER BY tenant, owner LIMIT 1";
+    SERIAL_OWNER_OF_TENANT =
+        "SELECT tenant, owner FROM serial_heads INDEXED BY serial_heads_by_owner \
+         WHERE agent = ?1 AND tenant = ?2 AND owner >= ?3 ORDER BY owner LIMIT 1";
     SERIAL_HEADS =
         "SELECT position, context FROM serial_heads INDEXED BY serial_heads_by_owner \
-         WHERE agent = ?1 AND owner = ?2 ORDER BY position";
+         WHERE agent = ?1 AND tenant = ?2 AND owner = ?3 ORDER BY position";
     READ_SERIAL_QUEUE =
         "SELECT position, task FROM serial_queue INDEXED BY serial_queue_by_conversation \
          WHERE agent = ?1 AND owner = ?2 AND context = ?3 ORDER BY position";
