@@ -59,7 +59,7 @@ pub trait Sink: fmt::Debug + Send + Sync {
     /// Waits for a message of the caller while the turn works, without a pause. Pending for ever where
     /// messages wait for the next turn, as on workers.
     async fn messaged(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Takes the next message of the caller.

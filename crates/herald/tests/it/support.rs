@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The timeout of a condition. It is long enough for a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(120);
+pub(crate) const SOON: Duration = Duration::from_secs(300);
 
 /// The timeout of the last look at the metrics. A server that a test has paused does not answer.
 const SCRAPE: Duration = Duration::from_secs(2);
