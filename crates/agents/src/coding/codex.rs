@@ -4,6 +4,7 @@
 //! agents with and without approvals.
 
 mod form;
+mod item;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -15,11 +16,12 @@ use serde_json::{Map, Value, value::RawValue};
 
 use self::{
     form::{Form, FormSchema, FormState, UserInput},
+    item::CodexItem,
     wire::{
-        ApprovalDecision, CodexCall, CodexDelta, CodexItem, CodexUsage, CommandApproval,
-        Elicitation, ElicitationAction, ErrorNotice, FileApproval, FromCodex, GrantedPermissions,
-        ItemNotice, PermissionsApproval, PlanNotice, ThreadParams, ThreadReply, TurnNotice,
-        TurnReply, UsageNotice,
+        ApprovalDecision, CodexCall, CodexDelta, CodexUsage, CommandApproval, Elicitation,
+        ElicitationAction, ErrorNotice, FileApproval, FromCodex, GrantedPermissions, ItemNotice,
+        PermissionsApproval, PlanNotice, ThreadParams, ThreadReply, TurnNotice, TurnReply,
+        UsageNotice,
     },
 };
 use super::{
@@ -239,7 +241,7 @@ impl Codex {
             out.event(AgentEvent::Activity(Activity::ToolStarted(start)));
         }
         if let CodexItem::FileChange { id, changes, .. } = item {
-            self.changes.insert(id, wire::limit_diffs(changes));
+            self.changes.insert(id, item::limit_diffs(changes));
         }
     }
 
@@ -253,27 +255,23 @@ impl Codex {
         } else if !self.agents.contains_key(thread) {
             return;
         }
-        match item {
-            // Texts and thoughts of subagents are not part of the answer.
-            CodexItem::AgentMessage { id, text } if is_ours => {
-                // A message that came in pieces has been emitted already.
-                if self.current_message.as_ref() != Some(&id) && !text.is_empty() {
-                    self.emit_text(id, text.clone(), out);
-                }
-                self.summary = Some(text);
+        // Texts and thoughts of subagents are not part of the answer.
+        if let CodexItem::AgentMessage { id, text } = item {
+            if !is_ours {
+                return;
             }
-            CodexItem::Reasoning { summary, content } if is_ours => {
-                let parts = if summary.is_empty() { content } else { summary };
-                let text = parts.join(PARAGRAPH);
-                if !text.is_empty() {
-                    out.event(AgentEvent::Activity(Activity::Thinking(text)));
-                }
+            // A message that came in pieces has been emitted already.
+            if self.current_message.as_ref() != Some(&id) && !text.is_empty() {
+                self.emit_text(id, text.clone(), out);
             }
-            item => {
-                if let Some(end) = item.end() {
-                    out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
-                }
+            self.summary = Some(text);
+        } else if let CodexItem::Reasoning { summary, content } = item {
+            let text = if summary.is_empty() { content } else { summary }.join(PARAGRAPH);
+            if is_ours && !text.is_empty() {
+                out.event(AgentEvent::Activity(Activity::Thinking(text)));
             }
+        } else if let Some(end) = item.end() {
+            out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
         }
     }
 
@@ -376,12 +374,12 @@ impl Codex {
                 let for_session =
                     request.available_decisions.iter().any(|one| one == ACCEPT_FOR_SESSION);
                 let approval = Approval {
-                    prompt: with_reason(format!("{}: {command}", wire::SHELL), request.reason),
+                    prompt: with_reason(format!("{}: {command}", item::SHELL), request.reason),
                     choices: choices(for_session),
                     tool: Some(ToolSubject {
-                        name: wire::SHELL.to_owned(),
+                        name: item::SHELL.to_owned(),
                         kind: ToolKind::Execute,
-                        subject: wire::script(&command),
+                        subject: item::script(&command),
                     }),
                     detail: wire::members(params, &["command", "cwd", "reason"])?.into(),
                     ..Approval::default()
@@ -391,12 +389,12 @@ impl Codex {
             "item/fileChange/requestApproval" => {
                 let FileApproval { item_id, reason } = wire::read(params)?;
                 let changes = self.changes.get(&item_id).cloned().unwrap_or_default();
-                let paths = wire::paths(&changes);
+                let paths = item::paths(&changes);
                 let approval = Approval {
-                    prompt: with_reason(format!("{}: {}", wire::PATCH, paths.join(", ")), reason),
+                    prompt: with_reason(format!("{}: {}", item::PATCH, paths.join(", ")), reason),
                     choices: choices(true),
                     tool: Some(ToolSubject {
-                        name: wire::PATCH.to_owned(),
+                        name: item::PATCH.to_owned(),
                         kind: ToolKind::Edit,
                         subject: paths.join("\n"),
                     }),

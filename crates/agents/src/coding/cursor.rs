@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     acp::{Acp, Quirks},
-    activity::{Activity, ToolEnd, ToolKind, ToolStart},
+    activity::{Activity, ToolEnd, ToolKind, ToolLocation, ToolStart},
     claude::{ClaudeBlock, ClaudeMessage},
     dialect::{
         AgentEvent, Approval, CliDialect, CodingRequest, CodingResult, Decision, DialectOutput,
@@ -33,7 +33,7 @@ const CALL_SUFFIX: &str = "ToolCall";
 /// The dialect with approvals, unless everything is allowed.
 pub(super) fn dialect(request: CodingRequest) -> Box<dyn CliDialect> {
     if request.force {
-        Box::new(CursorDialect { request, has_text: false })
+        Box::new(CursorDialect { request, has_text: false, thought: String::new() })
     } else {
         Box::new(Acp::new(request, QUIRKS))
     }
@@ -44,6 +44,8 @@ pub(super) fn dialect(request: CodingRequest) -> Box<dyn CliDialect> {
 struct CursorDialect {
     request: CodingRequest,
     has_text: bool,
+    /// Reasoning that was not reported yet. It comes in small pieces.
+    thought: String,
 }
 
 #[derive(Deserialize)]
@@ -61,8 +63,15 @@ enum CursorLine {
         subtype: String,
         #[serde(default)]
         call_id: String,
+        /// The call of the subagent that makes this one.
+        parent_tool_call_id: Option<String>,
         /// One member is the call; its key is the kind of call.
         tool_call: Map<String, Value>,
+    },
+    /// A piece of its reasoning, or the end of it.
+    Thinking {
+        #[serde(default)]
+        text: String,
     },
     Result(CursorResult),
     #[serde(other)]
@@ -96,6 +105,14 @@ impl CliDialect for CursorDialect {
 
     fn handle_line(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
         let Some(line) = parse_json(line)? else { return Ok(()) };
+        if let CursorLine::Thinking { text } = line {
+            self.thought += &text;
+            return Ok(());
+        }
+        let thought = std::mem::take(&mut self.thought);
+        if !thought.trim().is_empty() {
+            out.event(AgentEvent::Activity(Activity::Thinking(thought)));
+        }
         match line {
             CursorLine::System { subtype, model, session_id } => {
                 if subtype == "init" {
@@ -112,21 +129,21 @@ impl CliDialect for CursorDialect {
                     }
                 }
             }
-            CursorLine::ToolCall { subtype, call_id: id, tool_call } => {
+            CursorLine::ToolCall {
+                subtype,
+                call_id: id,
+                parent_tool_call_id: parent,
+                tool_call,
+            } => {
                 let call = tool_call.iter().find(|(kind, _)| is_call(kind));
                 let Some((kind, call)) = call else { return Ok(()) };
                 match subtype.as_str() {
                     "started" => {
-                        let name = name(kind, call);
-                        let kind = ToolKind::of_name(&name);
-                        let input = call.get("args").cloned();
-                        let start = ToolStart { id, name, kind, input, ..ToolStart::default() };
+                        let start = ToolStart { id, parent, ..start(kind, call) };
                         out.event(AgentEvent::Activity(Activity::ToolStarted(start)));
                     }
                     "completed" => {
-                        let result = &call["result"];
-                        let is_error = result.get("error").is_some();
-                        let end = ToolEnd { id, is_error, output: output(result), diff: None };
+                        let end = ToolEnd { id, ..end(&call["result"]) };
                         out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
                     }
                     // Subtypes of later versions.
@@ -134,7 +151,7 @@ impl CliDialect for CursorDialect {
                 }
             }
             CursorLine::Result(outcome) => out.event(outcome.into_event()),
-            CursorLine::Other => {}
+            CursorLine::Thinking { .. } | CursorLine::Other => {}
         }
         Ok(())
     }
@@ -170,6 +187,33 @@ fn is_call(kind: &str) -> bool {
 fn name(kind: &str, call: &Value) -> String {
     let own = call["name"].as_str();
     own.unwrap_or_else(|| kind.strip_suffix(CALL_SUFFIX).unwrap_or(kind)).to_owned()
+}
+
+/// The start of a call, without its id.
+fn start(kind: &str, call: &Value) -> ToolStart {
+    let name = name(kind, call);
+    let input = call.get("args").cloned();
+    let member = |member: &str| Some(input.as_ref()?.get(member)?.as_str()?.to_owned());
+    let path = member("path");
+    ToolStart {
+        kind: ToolKind::of_name(&name),
+        title: member("command").or_else(|| path.clone()),
+        locations: path.into_iter().map(|path| ToolLocation { path, line: None }).collect(),
+        name,
+        input,
+        ..ToolStart::default()
+    }
+}
+
+/// The end of a call, without its id.
+fn end(result: &Value) -> ToolEnd {
+    let success = result.get("success");
+    let code = success.and_then(|success| success.get("exitCode")?.as_i64());
+    // Each failure has a name of its own, such as `error`, `rejected` or `fileNotFound`.
+    let is_error = success.is_none() || code.is_some_and(|code| code != 0);
+    let diff = success.and_then(|success| success.get("diffString")?.as_str());
+    let diff = diff.map(str::to_owned);
+    ToolEnd { is_error, output: output(result), diff, ..ToolEnd::default() }
 }
 
 /// The member that people would read first, or the whole result.
@@ -214,9 +258,17 @@ mod tests {
             cursor.handle_line(line, &mut out).unwrap();
         }
         let started = |id: &str, name: &str, kind, input: Value| {
-            let (id, name, input) = (id.to_owned(), name.to_owned(), Some(input));
-            let start = ToolStart { id, name, kind, input, ..ToolStart::default() };
-            AgentEvent::Activity(Activity::ToolStarted(start))
+            let path = input["path"].as_str().map(str::to_owned);
+            let location = |path| ToolLocation { path, line: None };
+            AgentEvent::Activity(Activity::ToolStarted(ToolStart {
+                id: id.to_owned(),
+                name: name.to_owned(),
+                kind,
+                title: input["command"].as_str().map(str::to_owned).or_else(|| path.clone()),
+                locations: path.into_iter().map(location).collect(),
+                input: Some(input),
+                ..ToolStart::default()
+            }))
         };
         let ended = |id: &str, output: &str| {
             let (id, output) = (id.to_owned(), output.to_owned());
@@ -228,6 +280,7 @@ mod tests {
                 model: Some("Claude 4 Sonnet".to_owned()),
                 session: Some("c6b62c6f-7ead-4fd6-9922-e952131177ff".to_owned()),
             },
+            AgentEvent::Activity(Activity::Thinking("I need".to_owned())),
             AgentEvent::Text("I'll look.".to_owned()),
             started(
                 "call_1",
@@ -263,6 +316,38 @@ mod tests {
             }),
         ];
         assert_eq!(out.events, expected);
+    }
+
+    #[test]
+    fn a_failed_call_and_a_call_of_a_subagent_show_it() {
+        let (mut cursor, mut out) = (dialect(forced()), DialectOutput::default());
+        let results = [
+            (json!({ "success": { "exitCode": 0, "stdout": "a" } }), false),
+            (json!({ "success": { "exitCode": 1, "stdout": "", "stderr": "b" } }), true),
+            (json!({ "error": { "errorMessage": "no" } }), true),
+            (json!({ "rejected": { "reason": "no" } }), true),
+        ];
+        for (result, is_error) in results {
+            let line = json!({
+                "type": "tool_call", "subtype": "completed", "call_id": "c", "tool_call": {
+                    "shellToolCall": { "args": {}, "result": result },
+                },
+            });
+            cursor.handle_line(&line.to_string(), &mut out).unwrap();
+            let Some(AgentEvent::Activity(Activity::ToolEnded(end))) = out.events.pop() else {
+                panic!("{out:?}")
+            };
+            assert_eq!((end.is_error, end.id.as_str()), (is_error, "c"), "{line}");
+        }
+        let line = json!({
+            "type": "tool_call", "subtype": "started", "call_id": "c", "parent_tool_call_id": "p",
+            "tool_call": { "shellToolCall": { "args": {} } },
+        });
+        cursor.handle_line(&line.to_string(), &mut out).unwrap();
+        let Some(AgentEvent::Activity(Activity::ToolStarted(start))) = out.events.pop() else {
+            panic!("{out:?}")
+        };
+        assert_eq!(start.parent.as_deref(), Some("p"));
     }
 
     #[test]

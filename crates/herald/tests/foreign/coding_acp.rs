@@ -101,7 +101,11 @@ impl Cli {
         assert_eq!(artifact(&done, "assistant-response"), "All is done.");
         let result = artifact(&done, "result");
         assert_eq!(result["summary"], "All is done.", "{done}");
-        assert!(result["stats"]["usage"].is_object(), "{done}");
+        let stats = &result["stats"];
+        let (read, written) = (&stats["inputTokens"], &stats["outputTokens"]);
+        let total = read.as_u64().unwrap() + written.as_u64().unwrap();
+        assert_eq!(stats["totalTokens"], total, "{done}");
+        assert!(stats["raw"]["usage"].is_object(), "the agent's own figures: {done}");
         let session = artifact(&done, "agent-metadata")["sessionId"].clone();
         assert!(session.is_string(), "{done}");
         bench.none_is_left().await;

@@ -413,7 +413,7 @@ async fn a_model_that_does_not_answer_is_reported() {
     let task = bench.reached(&id, "completed").await;
     assert_eq!(artifact(&task, "assistant-response"), "Here again.");
     let log = bench.log(&id).await;
-    assert_eq!(told_on_the_way(&log), ["The model does not answer: retry 1"]);
+    assert_eq!(told_on_the_way(&log), ["The model does not answer: retry 1 of 2"]);
 }
 
 #[tokio::test]

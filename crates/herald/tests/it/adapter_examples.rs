@@ -246,7 +246,9 @@ async fn a_send_returns_the_task_in_its_final_state() {
     assert_eq!(artifact(&task, "assistant-response"), answer);
     let result = json!({
         "summary": "Refactored auth.ts to use JWT.",
-        "stats": { "durationMs": 12, "turns": 2, "inputTokens": 3, "outputTokens": 4 },
+        "stats": {
+            "durationMs": 12, "turns": 2, "inputTokens": 3, "outputTokens": 4, "totalTokens": 7,
+        },
     });
     assert_eq!(artifact(&task, "result"), result);
     for artifact in task["artifacts"].as_array().unwrap() {

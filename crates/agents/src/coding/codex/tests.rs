@@ -484,12 +484,13 @@ fn tool_calls_of_a_subagent_name_the_call_that_started_it() {
         ("item/started", view("id-9")),
         ("item/completed", over),
     ]);
-    let shown = events.iter().map(|event| match event {
-        AgentEvent::Activity(Activity::ToolStarted(start)) => {
-            (&*start.id, &*start.name, start.parent.as_deref())
+    let shown = events.iter().map(|event| {
+        let AgentEvent::Activity(activity) = event else { panic!("{event:?}") };
+        if let Activity::ToolStarted(start) = activity {
+            return (&*start.id, &*start.name, start.parent.as_deref());
         }
-        AgentEvent::Activity(Activity::ToolEnded(end)) => (&*end.id, &*end.output, None),
-        other => panic!("{other:?}"),
+        let Activity::ToolEnded(end) = activity else { panic!("{event:?}") };
+        (&*end.id, &*end.output, None)
     });
     let expected = [
         ("s1", "spawnAgent", None),
