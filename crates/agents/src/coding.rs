@@ -6,6 +6,7 @@
 mod acp;
 mod activity;
 mod approval;
+mod changes;
 mod claude;
 mod codex;
 mod conversation;
@@ -118,6 +119,8 @@ pub struct Coding {
     pub thinking: bool,
     /// The end of a turn whose background work goes on.
     pub background: BackgroundPolicy,
+    /// True if callers get the changes of the work tree.
+    pub changes: bool,
     /// Bytes that it may write in one turn.
     pub max_output: u64,
     /// The part of a failure that callers see.
@@ -161,6 +164,7 @@ impl Coding {
             tool_detail: ToolDetail::default(),
             thinking: false,
             background: BackgroundPolicy::default(),
+            changes: true,
             max_output: MAX_OUTPUT,
             error_detail: ErrorDetail::Message,
             processes,
@@ -221,6 +225,8 @@ impl Coding {
         if is_lost {
             prompt.text = history::with_earlier(turn.earlier(), turn.task(), &prompt.text);
         }
+        let directory = self.program.directory().map_err(unstarted)?;
+        let before = self.before(turn, &directory).await?;
         let ask = CodingRequest {
             text: prompt.text,
             images: prompt.images,
@@ -231,7 +237,7 @@ impl Coding {
             force: self.force,
             agent: self.name.clone(),
             task: turn.task_id().clone(),
-            directory: self.program.directory().map_err(unstarted)?,
+            directory,
         };
         let dialect = self.preset.dialect(ask);
         let (program, processes) = (&self.program, &self.processes);
@@ -260,12 +266,13 @@ impl Coding {
         match outcome {
             // The caller gets the result before the process has exited; the next turn has to wait.
             Ok(CodingOutcome::Done(result)) => {
-                tokio::join!(result.complete(turn), conversation.finish(grace)).0?;
+                tokio::join!(self.complete(turn, before, result), conversation.finish(grace)).0?;
                 Ok(true)
             }
             Ok(CodingOutcome::Exited) => match conversation.result_so_far() {
                 Some(result) => {
-                    tokio::join!(result.complete(turn), conversation.finish(grace)).0?;
+                    tokio::join!(self.complete(turn, before, result), conversation.finish(grace))
+                        .0?;
                     Ok(true)
                 }
                 None => Err(Ended::Failed(conversation.exit_failure(grace).await)),

@@ -167,6 +167,8 @@ pub(crate) struct CodingSection {
     pub(crate) approval_timeout: Option<TimeSpan>,
     /// The number of its questions that may be open beside the running turns.
     pub(crate) max_waiting: Option<usize>,
+    /// False to leave out the changes of the work tree.
+    pub(crate) changes: Option<bool>,
 }
 
 /// A language model behind an HTTP endpoint.

@@ -129,6 +129,7 @@ pub(super) fn agent(
         None => coding.start_timeout,
     };
     coding.approval_timeout = span(own.approval_timeout).unwrap_or(coding.approval_timeout);
+    coding.changes = own.changes.unwrap_or(coding.changes);
     coding.max_output = keys.max_output.map_or(coding.max_output, |size| size.0);
     coding.error_detail = program::error_detail(keys.error_detail, coding.error_detail);
     let mut profile = coding.profile();
