@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     http::Call,
     support::{Herald, Options, uuid},
-    tasks::told,
+    tasks::{artifact, told},
     wire::{Wire, state},
 };
 
@@ -123,18 +123,18 @@ async fn without_changes_without_git_and_with_changes_false_there_is_no_such_art
 #[tokio::test]
 async fn changes_that_cannot_be_known_are_reported_with_the_reason() {
     let home = tempfile::tempdir().unwrap();
-    make_repository(home.path());
-    // The agent removes the repository.
-    let herald = Herald::start(coder(home.path(), "echo x > b.txt; rm -rf .git/objects", "")).await;
+    let (root, temporary) = (home.path().join("repo"), home.path().join("temporary"));
+    make_repository(&root);
+    fs::create_dir(&temporary).unwrap();
+    // The agent removes the snapshot.
+    let options = coder(&root, "echo x > b.txt; rm -rf $TMPDIR/herald-*", "");
+    let herald = Herald::start(options.environment("TMPDIR", temporary.to_str().unwrap())).await;
     let task = told(&herald, "Work").await;
     assert_eq!(state(&task), "completed", "{task}");
-    let all = artifacts(&task);
-    let (_, changes) = all.iter().find(|(name, _)| *name == "changes").unwrap();
-    let data = &changes["parts"].as_array().unwrap().last().unwrap()["data"];
-    // The snapshot has copies of what it needs, or says that it does not.
-    if data["reason"].is_null() {
-        assert_eq!(data["files"][0]["path"], "b.txt", "{task}");
-    } else {
-        assert!(!data.to_string().contains("/tmp"), "{data}");
-    }
+    let reason = "The changes are not known: git failed";
+    let data = json!({ "files": [], "cut": true, "reason": reason });
+    assert_eq!(artifact(&task, "changes"), data, "{task}");
+    // The operator reads the rest.
+    assert!(!task.to_string().contains("temporary"), "{task}");
+    assert!(herald.log().contains("the changes of a turn are not known"));
 }
