@@ -18,6 +18,7 @@ mod opencode;
 mod prompt;
 mod relay;
 mod usage;
+mod worktree;
 
 use std::{io, time::Duration};
 
@@ -41,6 +42,7 @@ use crate::{
     ended::Ended,
     exec::input::PreparedInput,
     failure::Failure,
+    git::Worktrees,
     process::{Processes, Program, STUCK, environment},
 };
 
@@ -121,6 +123,8 @@ pub struct Coding {
     pub background: BackgroundPolicy,
     /// True if callers get the changes of the work tree.
     pub changes: bool,
+    /// The work trees of its conversations; `None` if all turns share the working directory.
+    pub worktrees: Option<Worktrees>,
     /// Bytes that it may write in one turn.
     pub max_output: u64,
     /// The part of a failure that callers see.
@@ -165,6 +169,7 @@ impl Coding {
             thinking: false,
             background: BackgroundPolicy::default(),
             changes: true,
+            worktrees: None,
             max_output: MAX_OUTPUT,
             error_detail: ErrorDetail::Message,
             processes,
@@ -225,7 +230,12 @@ impl Coding {
         if is_lost {
             prompt.text = history::with_earlier(turn.earlier(), turn.task(), &prompt.text);
         }
-        let directory = self.program.directory().map_err(unstarted)?;
+        let worktree = self.enter_worktree(turn).await?;
+        let program = match &worktree {
+            Some(worktree) => &self.program.at(&worktree.directory).map_err(unstarted)?,
+            None => &self.program,
+        };
+        let directory = program.directory().map_err(unstarted)?;
         let before = self.before(turn, &directory).await?;
         let ask = CodingRequest {
             text: prompt.text,
@@ -240,7 +250,7 @@ impl Coding {
             directory,
         };
         let dialect = self.preset.dialect(ask);
-        let (program, processes) = (&self.program, &self.processes);
+        let processes = &self.processes;
         let environment = environment(turn);
         let opened = CliConversation::open(
             dialect,
@@ -266,13 +276,16 @@ impl Coding {
         match outcome {
             // The caller gets the result before the process has exited; the next turn has to wait.
             Ok(CodingOutcome::Done(result)) => {
-                tokio::join!(self.complete(turn, before, result), conversation.finish(grace)).0?;
+                let completed = self.complete(turn, before, worktree.as_ref(), result);
+                tokio::join!(completed, conversation.finish(grace)).0?;
+                self.leave_worktree(turn, worktree).await;
                 Ok(true)
             }
             Ok(CodingOutcome::Exited) => match conversation.result_so_far() {
                 Some(result) => {
-                    tokio::join!(self.complete(turn, before, result), conversation.finish(grace))
-                        .0?;
+                    let completed = self.complete(turn, before, worktree.as_ref(), result);
+                    tokio::join!(completed, conversation.finish(grace)).0?;
+                    self.leave_worktree(turn, worktree).await;
                     Ok(true)
                 }
                 None => Err(Ended::Failed(conversation.exit_failure(grace).await)),

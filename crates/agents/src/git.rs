@@ -1,11 +1,13 @@
 //! Git: repositories around a working directory, and runs of `git` with a bounded output.
 
 mod snapshot;
+mod worktree;
 
 use std::{
     collections::BTreeMap,
     fmt, fs, io,
     path::{Path, PathBuf},
+    process::ExitStatus,
     time::Duration,
 };
 
@@ -16,7 +18,13 @@ use crate::{
     text::tail,
 };
 
-pub use self::snapshot::{ChangedFile, Changes, FileStatus, Snapshot, SnapshotLimits};
+pub use self::{
+    snapshot::{ChangedFile, Changes, FileStatus, Snapshot, SnapshotLimits},
+    worktree::{
+        AfterTurn, FoundWorktree, Merge, Worktree, WorktreeError, WorktreeRecord, WorktreeState,
+        Worktrees,
+    },
+};
 
 /// Bytes that are kept of git's error output.
 const STDERR: usize = 4 << 10;
@@ -24,7 +32,22 @@ const STDERR: usize = 4 << 10;
 /// Time between SIGTERM and SIGKILL for a `git` that is not needed any more.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Variables of every run: no configuration of the system or the user, no prompts, no download of
+/// Variables of a run with the configuration of the repository and of the server's user.
+const OWN_CONFIG: [(&str, &str); 7] = [
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_EDITOR", "true"),
+    ("LC_ALL", "C"),
+    ("GIT_AUTHOR_NAME", "Herald"),
+    ("GIT_AUTHOR_EMAIL", "herald@localhost"),
+    ("GIT_COMMITTER_NAME", "Herald"),
+    ("GIT_COMMITTER_EMAIL", "herald@localhost"),
+];
+
+/// Settings of such a run: no hooks, no monitors, no signatures that ask for a passphrase.
+const OWN_CONFIG_SETTINGS: [&str; 6] =
+    ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "commit.gpgSign=false"];
+
+/// Variables of a run without configuration: no configuration of the system or the user, no prompts, no download of
 /// missing objects, messages in English.
 const VARIABLES: [(&str, &str); 11] = [
     ("GIT_CONFIG_NOSYSTEM", "1"),
@@ -114,14 +137,36 @@ fn git_dir(path: &Path) -> Option<PathBuf> {
 }
 
 impl Git {
-    /// Runs in `directory`, with these variables beside those of every run.
+    /// Runs in `directory` without any configuration but that of the git directory in `variables`.
     pub(crate) fn new(
         directory: &Path,
         variables: &[(&str, &Path)],
         processes: &Processes,
     ) -> Result<Self, GitError> {
+        Self::with(directory, &["git"], &VARIABLES, variables, processes)
+    }
+
+    /// Runs at the root of a work tree, with the configuration of its repository and of the server's
+    /// user.
+    pub(crate) fn with_own_config(
+        repository: &Repository,
+        processes: &Processes,
+    ) -> Result<Self, GitError> {
+        let variables: [(&str, &Path); 2] =
+            [("GIT_DIR", &repository.git_dir), ("GIT_WORK_TREE", &repository.root)];
+        let command = [&["git"], &OWN_CONFIG_SETTINGS[..]].concat();
+        Self::with(&repository.root, &command, &OWN_CONFIG, &variables, processes)
+    }
+
+    fn with(
+        directory: &Path,
+        command: &[&str],
+        fixed: &[(&str, &str)],
+        variables: &[(&str, &Path)],
+        processes: &Processes,
+    ) -> Result<Self, GitError> {
         let mut environment = BTreeMap::new();
-        for (name, value) in VARIABLES {
+        for (name, value) in fixed.iter().copied() {
             environment.insert(name.to_owned(), value.to_owned());
         }
         for (name, path) in variables {
@@ -131,7 +176,8 @@ impl Git {
             environment.insert((*name).to_owned(), text.to_owned());
         }
         let directory = Workdir::new(directory, &[])?;
-        let program = Program::new(&["git".to_owned()], directory, environment, GRACE)?;
+        let command: Vec<_> = command.iter().map(|word| (*word).to_owned()).collect();
+        let program = Program::new(&command, directory, environment, GRACE)?;
         Ok(Self { program, processes: processes.clone() })
     }
 
@@ -143,6 +189,31 @@ impl Git {
         input: Vec<u8>,
         limit: usize,
     ) -> Result<GitOutput, GitError> {
+        let (output, status, said) = self.spawn(arguments, input, limit).await?;
+        if output.is_cut || status.success() { Ok(output) } else { Err(failed(arguments, &said)) }
+    }
+
+    /// As [`Git::run`], for a run whose exit code is an answer: true for 0, false for 1.
+    pub(crate) async fn run_or_no(
+        &self,
+        arguments: &[&str],
+        input: Vec<u8>,
+        limit: usize,
+    ) -> Result<(GitOutput, bool), GitError> {
+        let (output, status, said) = self.spawn(arguments, input, limit).await?;
+        match status.code() {
+            Some(0) => Ok((output, true)),
+            Some(1) => Ok((output, false)),
+            Some(_) | None => Err(failed(arguments, &said)),
+        }
+    }
+
+    async fn spawn(
+        &self,
+        arguments: &[&str],
+        input: Vec<u8>,
+        limit: usize,
+    ) -> Result<(GitOutput, ExitStatus, Vec<u8>), GitError> {
         let words = arguments.iter().map(|word| (*word).to_owned()).collect();
         let program = self.program.with(words, &[]);
         let (mut process, Pipes { stdin, stdout, stderr }) =
@@ -165,14 +236,7 @@ impl Git {
         let mut bytes = bytes?;
         let is_cut = bytes.len() > limit;
         bytes.truncate(limit);
-        if is_cut || status?.success() {
-            return Ok(GitOutput { bytes, is_cut });
-        }
-        let said = String::from_utf8_lossy(&said);
-        Err(GitError::because(
-            "git failed",
-            format!("git {}: {}", arguments.join(" "), said.trim()),
-        ))
+        Ok((GitOutput { bytes, is_cut }, status?, said))
     }
 
     /// The first line of a run's output.
@@ -181,6 +245,11 @@ impl Git {
         let text = String::from_utf8_lossy(&output.bytes).into_owned();
         Ok(text.lines().next().unwrap_or_default().to_owned())
     }
+}
+
+fn failed(arguments: &[&str], said: &[u8]) -> GitError {
+    let said = String::from_utf8_lossy(said);
+    GitError::because("git failed", format!("git {}: {}", arguments.join(" "), said.trim()))
 }
 
 impl GitError {

@@ -160,7 +160,7 @@ impl Processes {
     }
 
     /// The server's data directory, if it has one.
-    pub(crate) fn data_directory(&self) -> Option<&Path> {
+    pub fn data_directory(&self) -> Option<&Path> {
         self.inner.records.as_ref()?.all.parent()
     }
 

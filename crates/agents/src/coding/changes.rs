@@ -7,7 +7,7 @@ use herald_protocol::{Artifact, ArtifactId, Content, Json, Part};
 use serde_json::json;
 
 use super::{Coding, dialect::CodingResult};
-use crate::git::{ChangedFile, Changes, GitError, Repository, Snapshot, SnapshotLimits};
+use crate::git::{ChangedFile, Changes, GitError, Repository, Snapshot, SnapshotLimits, Worktree};
 
 /// The artifact with the diff.
 const CHANGES: &str = "changes";
@@ -48,14 +48,18 @@ impl Coding {
         Ok(taken.map_or_else(Before::Failed, Before::Snapshot))
     }
 
-    /// Writes the artifacts with the changes, and completes the task.
+    /// Writes the artifacts with the changes and the branch, and completes the task.
     pub(super) async fn complete(
         &self,
         turn: &Turn,
         before: Before,
+        worktree: Option<&Worktree>,
         result: CodingResult,
     ) -> Result<(), Stop> {
         self.report_changes(turn, before).await?;
+        if let Some(worktree) = worktree {
+            self.report_worktree(turn, worktree).await?;
+        }
         result.complete(turn).await
     }
 

@@ -36,8 +36,9 @@ use schema::{alias, choice_schema, choices_schema};
 pub(crate) use agent::{
     A2aSection, AgentSection, AudienceSection, CodingSection, CommonSection, ConformanceSection,
     ErrorDetailKey, ExecSection, ExtendedCardSection, HandlerSection, InputKey, InterfaceSection,
-    KindSection, LlmSection, OtherwiseKey, ProgramSection, ProviderSection, RecoveryKey,
-    SkillSection, UnavailableKey, UpstreamAuthSection, UpstreamTlsSection, WorkerSection,
+    IsolationKey, KindSection, LlmSection, OtherwiseKey, ProgramSection, ProviderSection,
+    RecoveryKey, SkillSection, UnavailableKey, UpstreamAuthSection, UpstreamTlsSection,
+    WorkerSection, WorktreeAfterKey,
 };
 pub(crate) use auth::{
     AuthSection, CertificateNameKey, ClientAuthKey, JwtSection, ScopeKey, TenantFromKey,

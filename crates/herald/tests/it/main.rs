@@ -55,6 +55,7 @@ mod cli_trust;
 mod cli_webhook;
 mod coding;
 mod coding_changes;
+mod coding_worktrees;
 mod config_schema;
 mod conformance;
 mod conversation;
