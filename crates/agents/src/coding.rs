@@ -230,13 +230,13 @@ impl Coding {
         if is_lost {
             prompt.text = history::with_earlier(turn.earlier(), turn.task(), &prompt.text);
         }
-        let worktree = self.enter_worktree(turn).await?;
+        let worktree = Box::pin(self.enter_worktree(turn)).await?;
         let program = match &worktree {
             Some(worktree) => &self.program.at(&worktree.directory).map_err(unstarted)?,
             None => &self.program,
         };
         let directory = program.directory().map_err(unstarted)?;
-        let before = self.before(turn, &directory).await?;
+        let before = Box::pin(self.before(turn, &directory)).await?;
         let ask = CodingRequest {
             text: prompt.text,
             images: prompt.images,
@@ -276,16 +276,17 @@ impl Coding {
         match outcome {
             // The caller gets the result before the process has exited; the next turn has to wait.
             Ok(CodingOutcome::Done(result)) => {
-                let completed = self.complete(turn, before, worktree.as_ref(), result);
+                let completed = Box::pin(self.complete(turn, before, worktree.as_ref(), result));
                 tokio::join!(completed, conversation.finish(grace)).0?;
-                self.leave_worktree(turn, worktree).await;
+                Box::pin(self.leave_worktree(turn, worktree)).await;
                 Ok(true)
             }
             Ok(CodingOutcome::Exited) => match conversation.result_so_far() {
                 Some(result) => {
-                    let completed = self.complete(turn, before, worktree.as_ref(), result);
+                    let completed =
+                        Box::pin(self.complete(turn, before, worktree.as_ref(), result));
                     tokio::join!(completed, conversation.finish(grace)).0?;
-                    self.leave_worktree(turn, worktree).await;
+                    Box::pin(self.leave_worktree(turn, worktree)).await;
                     Ok(true)
                 }
                 None => Err(Ended::Failed(conversation.exit_failure(grace).await)),

@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub use self::{
-    snapshot::{ChangedFile, Changes, FileStatus, Snapshot, SnapshotLimits},
+    snapshot::{ChangedFile, FileStatus, SnapshotLimits, WorkTreeChanges, WorkTreeSnapshot},
     worktree::{
         AfterTurn, FoundWorktree, Merge, Worktree, WorktreeError, WorktreeRecord, WorktreeState,
         Worktrees,

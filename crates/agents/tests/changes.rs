@@ -13,7 +13,7 @@ use std::{
 };
 
 use herald_agents::{
-    git::{Changes, FileStatus, Repository, Snapshot, SnapshotLimits},
+    git::{FileStatus, Repository, SnapshotLimits, WorkTreeChanges, WorkTreeSnapshot},
     process::Processes,
 };
 use tempfile::TempDir;
@@ -65,21 +65,22 @@ fn listed(root: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-async fn snapshot(directory: &Path, limits: SnapshotLimits) -> Result<Snapshot, String> {
+async fn snapshot(directory: &Path, limits: SnapshotLimits) -> Result<WorkTreeSnapshot, String> {
     let directory = directory.canonicalize().unwrap();
     let repository = Repository::around(&directory).unwrap();
-    let taken = Snapshot::take(&repository, &directory, None, limits, &Processes::new(None)).await;
+    let taken =
+        WorkTreeSnapshot::take(&repository, &directory, None, limits, &Processes::new(None)).await;
     taken.map_err(|error| error.to_string())
 }
 
 /// The changes that `work` makes.
-async fn changes_of(directory: &Path, work: impl FnOnce()) -> Option<Changes> {
+async fn changes_of(directory: &Path, work: impl FnOnce()) -> Option<WorkTreeChanges> {
     let before = snapshot(directory, SnapshotLimits::default()).await.unwrap();
     work();
     before.changes().await.unwrap()
 }
 
-fn summary(changes: &Changes) -> Vec<(&str, FileStatus, Option<u64>, Option<u64>)> {
+fn summary(changes: &WorkTreeChanges) -> Vec<(&str, FileStatus, Option<u64>, Option<u64>)> {
     let files = changes.files.iter();
     files.map(|file| (file.path.as_str(), file.status, file.added, file.removed)).collect()
 }

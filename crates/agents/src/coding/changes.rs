@@ -4,10 +4,12 @@ use std::path::Path;
 
 use herald_engine::{Stop, Turn};
 use herald_protocol::{Artifact, ArtifactId, Content, Json, Part};
-use serde_json::json;
+use serde::Serialize;
 
 use super::{Coding, dialect::CodingResult};
-use crate::git::{ChangedFile, Changes, GitError, Repository, Snapshot, SnapshotLimits, Worktree};
+use crate::git::{
+    ChangedFile, GitError, Repository, SnapshotLimits, WorkTreeChanges, WorkTreeSnapshot, Worktree,
+};
 
 /// The artifact with the diff.
 const CHANGES: &str = "changes";
@@ -28,9 +30,25 @@ pub(super) enum Before {
     /// Changes are not reported: they are switched off, or there is no repository.
     Nothing,
     /// A snapshot.
-    Snapshot(Snapshot),
+    Snapshot(Box<WorkTreeSnapshot>),
     /// The snapshot failed.
     Failed(GitError),
+}
+
+/// The data part of the artifact with the diff.
+#[derive(Serialize)]
+struct ChangesData<'a> {
+    files: &'a [ChangedFile],
+    cut: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// The data part of the artifact with the changed files.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FilesData<'a> {
+    left_out: Vec<&'a str>,
 }
 
 impl Coding {
@@ -43,9 +61,10 @@ impl Coding {
         // The data directory is often within the work tree, and changes all the time.
         let excluded = self.processes.data_directory();
         let limits = SnapshotLimits::default();
-        let taken = Snapshot::take(&repository, directory, excluded, limits, &self.processes);
+        let taken =
+            WorkTreeSnapshot::take(&repository, directory, excluded, limits, &self.processes);
         let taken = unless_cancelled(turn, taken).await?;
-        Ok(taken.map_or_else(Before::Failed, Before::Snapshot))
+        Ok(taken.map_or_else(Before::Failed, |taken| Before::Snapshot(Box::new(taken))))
     }
 
     /// Writes the artifacts with the changes and the branch, and completes the task.
@@ -76,11 +95,11 @@ impl Coding {
                 let (task, agent) = (turn.task_id(), &self.name);
                 tracing::warn!(%task, %agent, %error, "the changes of a turn are not known");
                 let reason = format!("The changes are not known: {}", error.kind);
-                let data = json!({ "files": [], "cut": true, "reason": reason });
-                return turn.artifact(artifact(turn, CHANGES, vec![part(data)])).await;
+                let data = ChangesData { files: &[], cut: true, reason: Some(reason) };
+                return turn.artifact(artifact(turn, CHANGES, vec![part(&data)])).await;
             }
         };
-        let data = json!({ "files": changes.files, "cut": changes.is_cut });
+        let data = ChangesData { files: &changes.files, cut: changes.is_cut, reason: None };
         let diff = Part {
             media_type: Some("text/x-diff".to_owned()),
             filename: Some("changes.diff".to_owned()),
@@ -88,7 +107,7 @@ impl Coding {
         };
         // Large files have no diff, and a part has content.
         let diff = (!changes.diff.is_empty()).then_some(diff);
-        let parts = diff.into_iter().chain([part(data)]).collect();
+        let parts = diff.into_iter().chain([part(&data)]).collect();
         turn.artifact(artifact(turn, CHANGES, parts)).await?;
         let metadata = turn.message().metadata.as_ref();
         if metadata.and_then(|metadata| metadata.get(RETURN_FILES)) == Some(true) {
@@ -100,7 +119,7 @@ impl Coding {
 }
 
 /// The new content of the changed files, and a list of those that are left out.
-async fn files(changes: &Changes) -> Vec<Part> {
+async fn files(changes: &WorkTreeChanges) -> Vec<Part> {
     let (mut parts, mut left_out) = (Vec::new(), Vec::new());
     let mut left = MAX_ALL_FILES;
     for file in changes.files.iter().filter(|file| file.exists()) {
@@ -118,7 +137,7 @@ async fn files(changes: &Changes) -> Vec<Part> {
             None => left_out.push(file.path.as_str()),
         }
     }
-    parts.push(part(json!({ "leftOut": left_out })));
+    parts.push(part(&FilesData { left_out }));
     parts
 }
 
@@ -132,8 +151,8 @@ fn file_part(file: &ChangedFile, bytes: Vec<u8>) -> Part {
     }
 }
 
-fn part(data: serde_json::Value) -> Part {
-    Part::new(Content::Data(Json::from(data)))
+fn part(data: &impl Serialize) -> Part {
+    Part::new(Content::Data(Json::new(data).expect("texts and numbers can be written")))
 }
 
 /// An artifact of this turn: each message of a task has its own.

@@ -2,7 +2,7 @@
 
 use herald_engine::{Stop, Turn};
 use herald_protocol::{Artifact, Content, Json, Part};
-use serde_json::json;
+use serde::Serialize;
 
 use super::Coding;
 use crate::{
@@ -13,6 +13,14 @@ use crate::{
 
 /// The artifact with the branch and the outcome of its merge.
 const WORKTREE: &str = "worktree";
+
+/// The data part of the artifact.
+#[derive(Serialize)]
+struct WorktreeData<'a> {
+    branch: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    merge: Option<Merge>,
+}
 
 impl Coding {
     /// The work tree of the turn's conversation; `None` without isolation.
@@ -45,27 +53,20 @@ impl Coding {
         // A merge is not interrupted by a cancel: it would leave the locks of git behind.
         let merged = worktrees.merge_after_turn(worktree, turn.task_id().as_str()).await;
         let branch = &worktree.record.branch;
-        let mut data = json!({ "branch": branch });
-        let problem = match merged {
-            Ok(None) => None,
-            Ok(Some(merge)) => {
-                data["merge"] = serde_json::to_value(&merge).expect("texts can be written");
-                problem(&merge)
-            }
-            Err(error) => {
-                self.warn(turn, &error, "the work tree of a turn could not be merged");
-                data["merge"] = json!({ "state": "failed", "reason": error.kind });
-                Some(format!("Not merged: {}", error.kind))
-            }
-        };
-        if let Some(problem) = problem {
+        let merge = merged.unwrap_or_else(|error| {
+            self.warn(turn, &error, "the work tree of a turn could not be merged");
+            let into = worktree.record.base.clone().unwrap_or_else(|| "HEAD".to_owned());
+            Some(Merge::Failed { into, reason: error.kind })
+        });
+        if let Some(problem) = merge.as_ref().and_then(problem) {
             let remedy = format!("The changes are kept; merge the branch {branch} by hand.");
             turn.progress(format!("{problem}. {remedy}")).await?;
         }
+        let data = Json::new(&WorktreeData { branch, merge }).expect("texts can be written");
         turn.artifact(Artifact {
             artifact_id: WORKTREE.into(),
             name: Some(WORKTREE.to_owned()),
-            parts: vec![Part::new(Content::Data(Json::from(data)))],
+            parts: vec![Part::new(Content::Data(data))],
             ..Artifact::default()
         })
         .await

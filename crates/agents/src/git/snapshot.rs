@@ -43,8 +43,8 @@ pub struct SnapshotLimits {
 
 /// The state of a work tree at one time.
 #[derive(Debug)]
-pub struct Snapshot {
-    store: Store,
+pub struct WorkTreeSnapshot {
+    store: SnapshotStore,
     tree: String,
     large: LargeFiles,
 }
@@ -54,7 +54,7 @@ type LargeFiles = HashMap<Vec<u8>, (u64, i64, i64)>;
 
 /// A git directory of our own for the work tree.
 #[derive(Debug)]
-struct Store {
+struct SnapshotStore {
     repository: Repository,
     directory: PathBuf,
     limits: SnapshotLimits,
@@ -65,14 +65,14 @@ struct Store {
 
 /// The changes of a work tree since a snapshot.
 #[derive(Debug)]
-pub struct Changes {
+pub struct WorkTreeChanges {
     /// The changed files, by path.
     pub files: Vec<ChangedFile>,
     /// The changes as a unified diff.
     pub diff: String,
     /// True if the diff or the list of files is incomplete.
     pub is_cut: bool,
-    store: Store,
+    store: SnapshotStore,
 }
 
 /// A changed file.
@@ -115,7 +115,7 @@ impl Default for SnapshotLimits {
     }
 }
 
-impl Snapshot {
+impl WorkTreeSnapshot {
     /// Takes a snapshot of the part of the work tree that is below `directory`. Files below `excluded` are
     /// left out.
     pub async fn take(
@@ -125,13 +125,13 @@ impl Snapshot {
         limits: SnapshotLimits,
         processes: &Processes,
     ) -> Result<Self, GitError> {
-        let store = Store::create(repository, directory, excluded, limits, processes)?;
+        let store = SnapshotStore::create(repository, directory, excluded, limits, processes)?;
         let (tree, large) = within(limits.time, store.snapshot(true)).await?;
         Ok(Self { store, tree, large })
     }
 
     /// The changes since the snapshot; `None` if there are none.
-    pub async fn changes(self) -> Result<Option<Changes>, GitError> {
+    pub async fn changes(self) -> Result<Option<WorkTreeChanges>, GitError> {
         let (time, tree, before) = (self.store.limits.time, &self.tree, &self.large);
         let found = within(time, async {
             let (now, large) = self.store.snapshot(false).await?;
@@ -144,7 +144,7 @@ impl Snapshot {
         if files.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Changes { files, diff, is_cut, store: self.store }))
+        Ok(Some(WorkTreeChanges { files, diff, is_cut, store: self.store }))
     }
 }
 
@@ -158,7 +158,7 @@ impl ChangedFile {
     }
 }
 
-impl Changes {
+impl WorkTreeChanges {
     /// The new content of a changed file. `None` if the file is gone, is not a regular file or has more than
     /// `limit` bytes.
     pub async fn content(
@@ -174,7 +174,7 @@ impl Changes {
     }
 }
 
-impl Store {
+impl SnapshotStore {
     fn create(
         repository: &Repository,
         directory: &Path,

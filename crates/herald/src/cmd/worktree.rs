@@ -17,7 +17,7 @@ use crate::{
 
 /// The work trees that a verb lists or has treated.
 #[derive(Serialize)]
-struct WorktreeList {
+struct WorktreePage {
     worktrees: Vec<WorktreeView>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn run(command: &WorktreeCommand) -> Result<(), CliError> {
         }
         WorktreeCommand::Clean(args) => clean(args, &processes).await?,
     };
-    out.show(&WorktreeList { worktrees })
+    out.show(&WorktreePage { worktrees })
 }
 
 async fn find(
@@ -98,7 +98,7 @@ fn failed(error: &GitError) -> CliError {
     CliError::internal(error.to_string())
 }
 
-impl Show for WorktreeList {
+impl Show for WorktreePage {
     fn show(&self, page: &mut TextPage) {
         let row = |one: &WorktreeView| {
             let removed = match one.removed {
