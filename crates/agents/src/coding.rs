@@ -6,6 +6,7 @@
 mod acp;
 mod activity;
 mod approval;
+mod changes;
 mod claude;
 mod codex;
 mod conversation;
@@ -19,6 +20,7 @@ mod prompt;
 mod relay;
 mod rules;
 mod usage;
+mod worktree;
 
 use std::{io, time::Duration};
 
@@ -43,6 +45,7 @@ use crate::{
     ended::Ended,
     exec::input::PreparedInput,
     failure::Failure,
+    git::Worktrees,
     process::{Processes, Program, STUCK, environment},
 };
 
@@ -126,6 +129,10 @@ pub struct Coding {
     pub thinking: bool,
     /// The end of a turn whose background work goes on.
     pub background: BackgroundPolicy,
+    /// True if callers get the changes of the work tree.
+    pub changes: bool,
+    /// The work trees of its conversations; `None` if all turns share the working directory.
+    pub worktrees: Option<Worktrees>,
     /// Bytes that it may write in one turn.
     pub max_output: u64,
     /// The part of a failure that callers see.
@@ -170,6 +177,8 @@ impl Coding {
             tool_detail: ToolDetail::default(),
             thinking: false,
             background: BackgroundPolicy::default(),
+            changes: true,
+            worktrees: None,
             max_output: MAX_OUTPUT,
             error_detail: ErrorDetail::Message,
             processes,
@@ -230,6 +239,13 @@ impl Coding {
         if is_lost {
             prompt.text = history::with_earlier(turn.earlier(), turn.task(), &prompt.text);
         }
+        let worktree = Box::pin(self.enter_worktree(turn)).await?;
+        let program = match &worktree {
+            Some(worktree) => &self.program.at(&worktree.directory).map_err(unstarted)?,
+            None => &self.program,
+        };
+        let directory = program.directory().map_err(unstarted)?;
+        let before = Box::pin(self.before(turn, &directory)).await?;
         let ask = CodingRequest {
             text: prompt.text,
             images: prompt.images,
@@ -241,10 +257,10 @@ impl Coding {
             force: self.force && self.rules.deny.is_empty() && self.rules.ask.is_empty(),
             agent: self.name.clone(),
             task: turn.task_id().clone(),
-            directory: self.program.directory().map_err(unstarted)?,
+            directory,
         };
         let dialect = self.preset.dialect(ask);
-        let (program, processes) = (&self.program, &self.processes);
+        let processes = &self.processes;
         let environment = environment(turn);
         let opened = CliConversation::open(
             dialect,
@@ -270,12 +286,17 @@ impl Coding {
         match outcome {
             // The caller gets the result before the process has exited; the next turn has to wait.
             Ok(CodingOutcome::Done(result)) => {
-                tokio::join!(result.complete(turn), conversation.finish(grace)).0?;
+                let completed = Box::pin(self.complete(turn, before, worktree.as_ref(), result));
+                tokio::join!(completed, conversation.finish(grace)).0?;
+                Box::pin(self.leave_worktree(turn, worktree)).await;
                 Ok(true)
             }
             Ok(CodingOutcome::Exited) => match conversation.result_so_far() {
                 Some(result) => {
-                    tokio::join!(result.complete(turn), conversation.finish(grace)).0?;
+                    let completed =
+                        Box::pin(self.complete(turn, before, worktree.as_ref(), result));
+                    tokio::join!(completed, conversation.finish(grace)).0?;
+                    Box::pin(self.leave_worktree(turn, worktree)).await;
                     Ok(true)
                 }
                 None => Err(Ended::Failed(conversation.exit_failure(grace).await)),

@@ -8,6 +8,7 @@ mod echo;
 mod ended;
 mod exec;
 mod failure;
+pub mod git;
 mod handler;
 mod llm;
 pub mod process;

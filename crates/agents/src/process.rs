@@ -11,7 +11,7 @@ use std::{
     future::ready,
     io,
     os::unix::process::ExitStatusExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::{
         Arc, Mutex, MutexGuard,
@@ -157,6 +157,11 @@ impl Processes {
     /// Prefix of the names of this run's directories with callers' files; a later start finds them by it.
     pub(crate) fn file_prefix(&self) -> String {
         format!("{FILES}{}-", self.inner.run)
+    }
+
+    /// The server's data directory, if it has one.
+    pub fn data_directory(&self) -> Option<&Path> {
+        self.inner.records.as_ref()?.all.parent()
     }
 
     /// Starts a program in a process group of its own, with `more` in its environment. Where no file

@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use herald_protocol::{AgentName, Message, Seq, request::SendMessage};
+use herald_protocol::{AgentName, ContextId, Message, Seq, request::SendMessage};
 use serde::{Deserialize, Serialize};
 
 use crate::store::{Dedup, Key, Owner};
@@ -66,6 +66,16 @@ impl fmt::Display for TurnId {
         hasher.finalize_xof().fill(&mut bytes);
         uuid::Builder::from_custom_bytes(bytes).into_uuid().fmt(f)
     }
+}
+
+/// The id of the conversation of one owner.
+pub(crate) fn conversation_id(secret: &[u8; 32], owner: &Owner, context: &ContextId) -> String {
+    let mut hasher = blake3::Hasher::new_keyed(secret);
+    for text in ["conversation", owner.tenant.as_str(), &owner.principal, context.as_str()] {
+        hasher.update(&(text.len() as u64).to_be_bytes());
+        hasher.update(text.as_bytes());
+    }
+    hasher.finalize().to_hex()[..32].to_owned()
 }
 
 /// Shows the id, and never the secret.
@@ -137,6 +147,19 @@ impl io::Write for HashedJson {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owners_with_the_same_context_id_have_different_conversations() {
+        let id = |tenant: &str, principal: &str, context: &str| {
+            let owner = Owner { tenant: tenant.into(), principal: principal.into() };
+            conversation_id(&[7; 32], &owner, &ContextId::from(context))
+        };
+        let ids = [id("t", "p", "c"), id("t", "pc", ""), id("u", "p", "c"), id("t", "q", "c")];
+        assert_eq!(ids[0], id("t", "p", "c"));
+        let distinct: std::collections::HashSet<_> = ids.iter().collect();
+        assert_eq!(distinct.len(), ids.len());
+        assert!(ids.iter().all(|id| id.len() == 32));
+    }
 
     #[test]
     fn the_hash_of_a_message_is_that_of_its_json() {

@@ -15,6 +15,7 @@ mod serve;
 mod task;
 mod webhook;
 mod worker;
+mod worktree;
 
 use std::{
     collections::BTreeSet,
@@ -59,6 +60,7 @@ pub(crate) use task::{
 };
 pub(crate) use webhook::{WebhookCommand, WebhookFilter, WebhookSelected, WebhookStateArg};
 pub(crate) use worker::WorkerArgs;
+pub(crate) use worktree::{WorktreeClean, WorktreeCommand, WorktreePlace};
 
 /// Serves programs, language models, coding agents and other A2A agents over A2A, stores every task
 /// durably, and calls any A2A agent.
@@ -168,6 +170,10 @@ pub(crate) enum CliCommand {
     /// Show the store of a server
     #[command(subcommand)]
     Store(StoreCommand),
+
+    /// List and remove the work trees of coding agents' conversations
+    #[command(subcommand)]
+    Worktree(WorktreeCommand),
 
     /// Check everything that a server needs, and print a remedy for each fault
     #[command(after_help = doctor::EXAMPLES)]

@@ -21,3 +21,4 @@ pub(crate) mod task;
 mod task_api;
 pub(crate) mod webhook;
 pub(crate) mod worker;
+pub(crate) mod worktree;

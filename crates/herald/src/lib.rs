@@ -108,6 +108,7 @@ fn perform(command: CliCommand, layers: &Layers, settings: &[Setting]) -> ExitCo
             let StoreCommand::Status(args) = &command;
             client(&args.server.output, cmd::store::run(&command))
         }
+        CliCommand::Worktree(command) => client(command.output(), cmd::worktree::run(&command)),
         CliCommand::Doctor(args) => doctor(&args),
         CliCommand::Config(ConfigCommand::Show(args)) => {
             client(&args.agent.output, async { cmd::config::show(&args, layers, settings) })

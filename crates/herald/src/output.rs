@@ -4,7 +4,7 @@ mod json;
 mod operator;
 mod page;
 mod plain;
-mod table;
+pub(crate) mod table;
 mod views;
 
 use std::{

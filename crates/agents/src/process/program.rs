@@ -67,8 +67,14 @@ impl Program {
         program
     }
 
+    /// The same program in another working directory.
+    pub(crate) fn at(&self, directory: &Path) -> io::Result<Self> {
+        let directory = Workdir::new(directory, &[])?;
+        Ok(Self { directory, ..self.clone() })
+    }
+
     /// The working directory.
-    pub(crate) fn directory(&self) -> io::Result<PathBuf> {
+    pub fn directory(&self) -> io::Result<PathBuf> {
         self.directory.resolve()
     }
 }

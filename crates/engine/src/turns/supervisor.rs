@@ -16,7 +16,7 @@ use crate::{
     commit::Write,
     core::Core,
     fault::is_transient,
-    idempotency::TurnId,
+    idempotency::{TurnId, conversation_id},
     observer::TaskStep,
     rules::{Command, Received, Record},
     store::{Actor, TurnClaim},
@@ -382,6 +382,11 @@ impl Supervisor {
         let continued = artifacts.map(|artifact| artifact.artifact_id.clone()).collect();
         let assignment = Assignment {
             id: TurnId::new(self.core.secret, cached.key.clone(), run.turn),
+            conversation: conversation_id(
+                &self.core.secret,
+                &cached.key.owner,
+                &record.task.context_id,
+            ),
             task: Arc::clone(&record.task),
             earlier,
             message: received.message,

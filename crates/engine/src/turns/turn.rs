@@ -75,6 +75,9 @@ pub trait Sink: fmt::Debug + Send + Sync {
 pub struct Assignment {
     /// The id of the turn. It is unique, and the same for every attempt at the turn.
     pub id: TurnId,
+    /// The conversation; see [`Turn::conversation_id`]. Empty if the server is older than this field.
+    #[serde(default)]
+    pub conversation: String,
     /// The task at the beginning of the turn.
     pub task: Arc<Task>,
     /// The conversation history, if the agent's profile asks for it; see [`Turn::earlier`].
@@ -159,6 +162,13 @@ impl Turn {
     /// The id of the conversation.
     pub fn context_id(&self) -> &ContextId {
         &self.assignment.task.context_id
+    }
+
+    /// The id of the conversation of one owner, in hexadecimal digits. Owners choose the ids of their contexts,
+    /// and two owners may choose the same one: what belongs to a conversation must be named by this id.
+    /// `None` if the turn comes from a server that does not send it.
+    pub fn conversation_id(&self) -> Option<&str> {
+        Some(self.assignment.conversation.as_str()).filter(|id| !id.is_empty())
     }
 
     /// Media types that the caller accepts; empty means any.

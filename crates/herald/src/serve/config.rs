@@ -36,9 +36,9 @@ use schema::{alias, choice_schema, choices_schema};
 pub(crate) use agent::{
     A2aSection, AgentSection, AudienceSection, BackgroundKey, CodingSection, CommonSection,
     ConformanceSection, ErrorDetailKey, ExecSection, ExtendedCardSection, HandlerSection, InputKey,
-    InterfaceSection, KindSection, LlmSection, OtherwiseKey, ProgramSection, ProviderSection,
-    RecoveryKey, SkillSection, ToolDetailKey, UnavailableKey, UpstreamAuthSection,
-    UpstreamTlsSection, WorkerSection,
+    InterfaceSection, IsolationKey, KindSection, LlmSection, OtherwiseKey, ProgramSection,
+    ProviderSection, RecoveryKey, SkillSection, ToolDetailKey, UnavailableKey, UpstreamAuthSection,
+    UpstreamTlsSection, WorkerSection, WorktreeAfterKey,
 };
 pub(crate) use auth::{
     AuthSection, CertificateNameKey, ClientAuthKey, JwtSection, ScopeKey, TenantFromKey,

@@ -46,6 +46,7 @@ use crate::{
 use auth::NOBODY_CAN_CALL;
 pub(crate) use auth::{AuthSettings, check_names, no_credentials};
 use card::CardFields;
+pub(crate) use coding::WORKTREES;
 pub(crate) use discovery::{Provenance, skipped};
 use namesake::{namesake, twice};
 pub(crate) use push::{webhook_config, with_stored_keys};

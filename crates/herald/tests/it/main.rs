@@ -54,6 +54,8 @@ mod cli_tools;
 mod cli_trust;
 mod cli_webhook;
 mod coding;
+mod coding_changes;
+mod coding_worktrees;
 mod config_schema;
 mod conformance;
 mod conversation;

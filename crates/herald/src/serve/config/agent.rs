@@ -182,6 +182,16 @@ pub(crate) struct CodingSection {
     pub(crate) thinking: Option<bool>,
     /// The end of a turn whose background work goes on.
     pub(crate) background: Option<BackgroundKey>,
+    /// False to leave out the changes of the work tree.
+    pub(crate) changes: Option<bool>,
+    /// The separation of conversations from each other.
+    pub(crate) isolation: Option<IsolationKey>,
+    /// The branch or commit that the work tree of a conversation begins with.
+    pub(crate) base: Option<String>,
+    /// The treatment of a conversation's work tree after a completed turn.
+    pub(crate) worktree_after: Option<WorktreeAfterKey>,
+    /// The directory of the work trees.
+    pub(crate) worktree_dir: Option<PathBuf>,
 }
 
 /// The amount of detail about tool calls.
@@ -420,6 +430,21 @@ pub(crate) struct ExtensionSection {
 pub(crate) enum OtherwiseKey {
     Complete,
     Ask,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum IsolationKey {
+    None,
+    Worktree,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum WorktreeAfterKey {
+    Keep,
+    Merge,
+    Delete,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]

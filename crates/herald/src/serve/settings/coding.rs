@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, bail};
 use herald_agents::{
     BackgroundPolicy, Coding, PermissionRule, PermissionRules, Preset, ToolDetail,
+    git::{AfterTurn, WorktreeError, Worktrees},
     process::{Processes, Program},
 };
 use herald_engine::{Agent, Profile};
@@ -13,12 +14,15 @@ use serde_json::{Map, Value};
 use crate::{
     args::Serve,
     serve::config::{
-        AgentSection, BackgroundKey, CodingSection, KeyError, KindSection, ProgramSection,
-        TimeSpan, ToolDetailKey,
+        AgentSection, BackgroundKey, CodingSection, IsolationKey, KeyError, KindSection,
+        ProgramSection, TimeSpan, ToolDetailKey, WorktreeAfterKey,
     },
 };
 
 use super::{codex, environment, program, recovery, span};
+
+/// The directory of work trees in the data directory.
+pub(crate) const WORKTREES: &str = "worktrees";
 
 /// The port of coding-agent-a2a, which `--adapter` replaces.
 pub(super) const PORT: u16 = 41242;
@@ -145,6 +149,8 @@ pub(super) fn agent(
         Some(BackgroundKey::End) => BackgroundPolicy::End,
         None => coding.background,
     };
+    coding.worktrees = worktrees(section, &coding, own, processes)?;
+    coding.changes = own.changes.unwrap_or(coding.changes);
     coding.max_output = keys.max_output.map_or(coding.max_output, |size| size.0);
     coding.error_detail = program::error_detail(keys.error_detail, coding.error_detail);
     let mut profile = coding.profile();
@@ -164,6 +170,80 @@ fn rules(own: &CodingSection) -> Result<PermissionRules, KeyError> {
         allow: parse("allow", &own.allow)?,
         ask: parse("ask", &own.ask)?,
         deny: parse("deny", &own.deny)?,
+    })
+}
+
+/// The work trees of the agent's conversations, if they are isolated.
+fn worktrees(
+    section: &AgentSection,
+    coding: &Coding,
+    own: &CodingSection,
+    processes: &Processes,
+) -> Result<Option<Worktrees>, KeyError> {
+    if own.isolation != Some(IsolationKey::Worktree) {
+        let given = [
+            ("base", own.base.is_some()),
+            ("worktree_after", own.worktree_after.is_some()),
+            ("worktree_dir", own.worktree_dir.is_some()),
+        ];
+        return match given.iter().find(|(_, is_given)| *is_given) {
+            Some((key, _)) => {
+                let said = "it has no effect without work trees; write isolation = \"worktree\" \
+                            beside it, or remove it";
+                Err(KeyError::of(*key, said))
+            }
+            None => Ok(None),
+        };
+    }
+    let after = match own.worktree_after {
+        None | Some(WorktreeAfterKey::Keep) => AfterTurn::Keep,
+        Some(WorktreeAfterKey::Merge) => AfterTurn::Merge,
+        Some(WorktreeAfterKey::Delete) => AfterTurn::Delete,
+    };
+    if after == AfterTurn::Delete && own.changes == Some(false) {
+        let said = "with changes = false the work of every turn would be lost; remove one of the \
+                    two keys";
+        return Err(KeyError::of("worktree_after", said));
+    }
+    let directory = match &own.worktree_dir {
+        Some(directory) => section.base.join(directory),
+        None => match processes.data_directory() {
+            Some(data) => data.join(WORKTREES),
+            None => {
+                let said = "there is no data directory for the work trees; name a directory";
+                return Err(KeyError::of("worktree_dir", said));
+            }
+        },
+    };
+    let workdir = coding.program.directory().map_err(|fault| KeyError::of("workdir", fault))?;
+    let (name, base) = (&section.common.name, own.base.clone());
+    let worktrees = Worktrees::new(name, &workdir, &directory, base, after, processes);
+    worktrees.map(Some).map_err(|error| match error {
+        WorktreeError::NoRepository(path) => {
+            let said = format!(
+                "{} is not in a git work tree, and isolation = \"worktree\" needs one; run `git init` \
+                 there and commit, or remove `isolation`",
+                path.display()
+            );
+            KeyError::of("workdir", said)
+        }
+        WorktreeError::NoCommit(base) => {
+            let said = format!(
+                "the repository has no commit {base:?}; name a branch that exists, or commit first"
+            );
+            KeyError::of("base", said)
+        }
+        WorktreeError::NoBranch(base) => {
+            let said = format!(
+                "{base:?} is not a local branch, and worktree_after = \"merge\" needs one to merge \
+                 into; name a branch, such as base = \"main\""
+            );
+            KeyError::of("base", said)
+        }
+        WorktreeError::Io(error) => {
+            let said = format!("cannot run git: {error}; is it installed?");
+            KeyError::of("isolation", said)
+        }
     })
 }
 
