@@ -15,6 +15,7 @@ mod dialect;
 mod diff;
 mod gemini;
 mod history;
+mod message;
 mod opencode;
 mod prompt;
 mod relay;
@@ -22,28 +23,27 @@ mod rules;
 mod usage;
 mod worktree;
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Turn, agent::Extension};
-use herald_protocol::{AgentName, Artifact, Content, Message, Part, Task};
+use herald_protocol::{AgentName, Content, Task};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use self::{
     acp::{Acp, Quirks},
-    activity::Activity,
+    activity::AgentActivity,
     claude::Claude,
     codex::Codex,
     conversation::CliConversation,
-    dialect::{CliDialect, CodingRequest, Image},
-    relay::{CodingOutcome, GRANTS, LATE_ANSWER, Relay},
+    dialect::{CliDialect, CodingRequest},
+    message::CodingPrompt,
+    relay::{CodingOutcome, EventRelay, GRANTS, LATE_ANSWER, METADATA, RelayPolicy, unstarted},
 };
 use crate::{
-    ErrorDetail, Input,
+    ErrorDetail,
     ended::Ended,
-    exec::input::PreparedInput,
     failure::Failure,
     git::Worktrees,
     process::{Processes, Program, STUCK, environment},
@@ -51,27 +51,12 @@ use crate::{
 
 pub use self::{
     activity::{ACTIVITY_EXTENSION, ToolDetail},
+    relay::BackgroundPolicy,
     rules::{InvalidRule, PermissionRule, PermissionRules},
 };
 
 /// Default limit of a coding agent's output in one turn, in bytes.
 const MAX_OUTPUT: u64 = 64 << 20;
-
-/// Longest session id that is kept, in bytes.
-const SESSION: usize = 512;
-
-/// Characters that are shown of a model's or a tool's name, and of a tool's output.
-const SHOWN: usize = 200;
-
-/// Images that are passed to the model, by type and size: most models accept 5 MB in base64. Other
-/// images are passed as files.
-const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-const MAX_IMAGE: usize = 3_750_000;
-
-/// The artifact with the model and the session id.
-const METADATA: &str = "agent-metadata";
-/// The artifact with the summary and the statistics.
-const RESULT: &str = "result";
 
 /// A known coding agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,16 +73,6 @@ pub enum Preset {
     Opencode,
     /// Any agent with the Agent Client Protocol.
     Acp,
-}
-
-/// Treatment of work that goes on in the background after the agent has answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum BackgroundPolicy {
-    /// The turn goes on until the work has ended.
-    #[default]
-    Wait,
-    /// The turn ends with the answer, and the work with it.
-    End,
 }
 
 /// Agent that runs a coding CLI for each message.
@@ -141,17 +116,8 @@ pub struct Coding {
     pub processes: Processes,
 }
 
-/// A message of the caller as the agent gets it.
-#[derive(Debug)]
-struct Prompt {
-    text: String,
-    images: Vec<Image>,
-    /// The files that the text names. They are removed with this.
-    input: PreparedInput,
-}
-
 /// The agent's own session of a conversation.
-enum SessionState {
+enum EarlierSession {
     /// There is none yet.
     New,
     /// An earlier message has begun this one.
@@ -233,9 +199,10 @@ impl Coding {
 
     /// One attempt at a message, with or without the agent's earlier session. Returns `false` if that
     /// session does not exist any more.
-    async fn attempt(&self, turn: &Turn, session: SessionState) -> Result<bool, Ended> {
-        let mut prompt = self.prompt(turn.message()).await?;
-        let is_lost = matches!(session, SessionState::Lost);
+    async fn attempt(&self, turn: &Turn, session: EarlierSession) -> Result<bool, Ended> {
+        let mut prompt =
+            CodingPrompt::prepare(turn.message(), &self.processes).await.map_err(unstarted)?;
+        let is_lost = matches!(session, EarlierSession::Lost);
         if is_lost {
             prompt.text = history::with_earlier(turn.earlier(), turn.task(), &prompt.text);
         }
@@ -271,11 +238,11 @@ impl Coding {
             self.max_output,
         );
         let mut conversation = opened.await.map_err(unstarted)?;
-        let mut relay = Relay::new(self, turn);
+        let mut relay = EventRelay::new(self.relay_policy(), turn, &self.grants(turn));
         let outcome = tokio::select! {
             outcome = async {
                 if is_lost {
-                    relay.report(&Activity::SessionLost).await?;
+                    relay.report(&AgentActivity::SessionLost).await?;
                 }
                 relay.begin(&mut conversation).await?;
                 relay.run(&mut conversation).await
@@ -317,13 +284,6 @@ impl Coding {
             }
         }
     }
-
-    /// A message as the agent gets it.
-    async fn prompt(&self, message: &Message) -> Result<Prompt, Ended> {
-        let input = Input::Text.prepare(message, &self.processes).await.map_err(unstarted)?;
-        let images = images(message, &input);
-        Ok(Prompt { text: String::from_utf8_lossy(&input.stdin).into_owned(), images, input })
-    }
 }
 
 #[async_trait]
@@ -333,13 +293,13 @@ impl Agent for Coding {
         if approval::is_late(history, turn.message()) {
             return Ok(turn.complete(LATE_ANSWER).await?);
         }
-        let session = self.session(turn).map_or(SessionState::New, SessionState::Earlier);
-        let has_session = matches!(session, SessionState::Earlier(_));
+        let session = self.session(turn).map_or(EarlierSession::New, EarlierSession::Earlier);
+        let has_session = matches!(session, EarlierSession::Earlier(_));
         let mut done = self.attempt(turn, session).await;
         if has_session && matches!(done, Ok(false)) {
             let (task, agent) = (turn.task_id(), &self.name);
             tracing::warn!(%task, %agent, "the agent's session does not exist any more; starting a new one");
-            done = self.attempt(turn, SessionState::Lost).await;
+            done = self.attempt(turn, EarlierSession::Lost).await;
         }
         let report = |ended: Ended| ended.report(turn, &self.name, self.error_detail);
         match done {
@@ -350,7 +310,7 @@ impl Agent for Coding {
     }
 }
 
-impl SessionState {
+impl EarlierSession {
     /// The id of the session to resume.
     fn id(self) -> Option<String> {
         match self {
@@ -364,6 +324,20 @@ impl Coding {
     /// The agent's session of this conversation, if an earlier task has one.
     fn session(&self, turn: &Turn) -> Option<String> {
         self.remembered(turn, "sessionId")
+    }
+
+    fn relay_policy(&self) -> RelayPolicy<'_> {
+        RelayPolicy {
+            adapter: self.preset.name(),
+            rules: &self.rules,
+            force: self.force,
+            tool_detail: self.tool_detail,
+            thinking: self.thinking,
+            background: self.background,
+            start_timeout: self.start_timeout,
+            approval_timeout: self.approval_timeout,
+            processes: &self.processes,
+        }
     }
 
     /// The rules that the caller granted in this conversation.
@@ -418,31 +392,5 @@ impl Preset {
             Self::Opencode => Box::new(opencode::dialect(ask)),
             Self::Acp => Box::new(Acp::new(ask, Quirks::default())),
         }
-    }
-}
-
-/// The images of a message that models accept.
-fn images(message: &Message, given: &PreparedInput) -> Vec<Image> {
-    let parts = message.parts.iter().zip(&given.paths);
-    let images = parts.filter_map(|(part, path)| {
-        let (Content::Raw(bytes), Some(path)) = (&part.content, path) else { return None };
-        let media_type = part.media_type.clone()?;
-        let is_shown = IMAGES.contains(&media_type.as_str()) && bytes.len() <= MAX_IMAGE;
-        is_shown.then(|| Image { media_type, path: path.clone(), data: BASE64.encode(bytes) })
-    });
-    images.collect()
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes errors by value")]
-fn unstarted(fault: io::Error) -> Ended {
-    Failure::unstarted(&fault).into()
-}
-
-fn artifact(name: &str, content: Content) -> Artifact {
-    Artifact {
-        artifact_id: name.into(),
-        name: Some(name.to_owned()),
-        parts: vec![Part::new(content)],
-        ..Artifact::default()
     }
 }

@@ -16,12 +16,12 @@ use self::wire::{
     PlanEntry, PromptResult, SessionNotice, SessionOpened, SessionUpdate, ToolCall,
 };
 use super::{
-    activity::{Activity, PlanStep},
+    activity::{AgentActivity, PlanStep},
     dialect::{
-        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult, Decision,
-        DialectOutput, Image, escape_command,
+        AgentEvent, Approval, ApprovalAnswer, ApprovalChoice, CliDialect, CodingRequest,
+        CodingResult, DialectOutput, Image, escape_command,
     },
-    usage::Usage,
+    usage::RunUsage,
 };
 use crate::failure::Failure;
 
@@ -397,14 +397,14 @@ impl Acp {
     }
 
     /// Ends the work, with the usage so far.
-    fn end(&mut self, event: impl FnOnce(Usage) -> AgentEvent, out: &mut DialectOutput) {
+    fn end(&mut self, event: impl FnOnce(RunUsage) -> AgentEvent, out: &mut DialectOutput) {
         self.step = AcpStep::Over;
         self.report_thought(out);
         let figures = self.figures.get("usage").and_then(Value::as_object);
         let tokens = figures.map(wire::tokens).unwrap_or_default();
         let cost = self.figures.get("cost").and_then(dollars);
         let cost_usd = cost.zip(self.earlier_cost).map(|(now, earlier)| now - earlier);
-        let usage = Usage { cost_usd, raw: std::mem::take(&mut self.figures), ..tokens };
+        let usage = RunUsage { cost_usd, raw: std::mem::take(&mut self.figures), ..tokens };
         out.event(event(usage));
         out.close();
     }
@@ -441,7 +441,7 @@ impl Acp {
                 let step =
                     |entry: PlanEntry| PlanStep { text: entry.content, status: entry.status };
                 let steps = entries.into_iter().map(step).collect();
-                out.event(AgentEvent::Activity(Activity::Plan(steps)));
+                out.event(AgentEvent::Activity(AgentActivity::Plan(steps)));
             }
             SessionUpdate::Usage { cost: Some(cost) } => {
                 self.figures.insert("cost".to_owned(), cost);
@@ -472,7 +472,7 @@ impl Acp {
     fn report_thought(&mut self, out: &mut DialectOutput) {
         let thought = std::mem::take(&mut self.thought);
         if !thought.trim().is_empty() {
-            out.event(AgentEvent::Activity(Activity::Thinking(thought)));
+            out.event(AgentEvent::Activity(AgentActivity::Thinking(thought)));
         }
     }
 
@@ -481,7 +481,7 @@ impl Acp {
         self.report_thought(out);
         let Some(tool) = self.tools.get_mut(id) else { return };
         if !std::mem::replace(&mut tool.is_started, true) {
-            out.event(AgentEvent::Activity(Activity::ToolStarted(tool.call.start())));
+            out.event(AgentEvent::Activity(AgentActivity::ToolStarted(tool.call.start())));
             self.end_paragraph();
         }
     }
@@ -493,7 +493,7 @@ impl Acp {
         if !std::mem::replace(&mut tool.is_ended, true) {
             // Its content is not needed any more, and may be whole files.
             tool.call = ToolCall::default();
-            out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
+            out.event(AgentEvent::Activity(AgentActivity::ToolEnded(end)));
         }
     }
 
@@ -610,7 +610,7 @@ impl CliDialect for Acp {
         Ok(())
     }
 
-    fn answer(&mut self, _: &Approval, decision: &Decision, out: &mut DialectOutput) {
+    fn answer(&mut self, _: &Approval, decision: &ApprovalAnswer, out: &mut DialectOutput) {
         self.decide(&decision.choice, out);
         self.ask_next(out);
     }

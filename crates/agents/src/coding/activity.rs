@@ -36,7 +36,7 @@ pub enum ToolDetail {
 
 /// Something that a coding agent does, beside its answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Activity {
+pub(crate) enum AgentActivity {
     /// It uses a tool.
     ToolStarted(ToolStart),
     /// A tool has ended.
@@ -157,7 +157,7 @@ impl ToolDetail {
     }
 }
 
-impl Activity {
+impl AgentActivity {
     /// The status message: the text for people, and the data for programs.
     pub(crate) fn message(&self, id: String, detail: ToolDetail) -> Message {
         let data = Json::new(&self.data(detail)).expect("its members are plain data");
@@ -244,7 +244,7 @@ impl Activity {
 }
 
 /// The text for people. That of tools is fixed by coding-agent-a2a.
-impl fmt::Display for Activity {
+impl fmt::Display for AgentActivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ToolStarted(start) => write!(f, "Using tool: {}", truncate(&start.name, SHOWN)),
@@ -445,14 +445,14 @@ mod tests {
 
     use super::*;
 
-    fn data(activity: &Activity, detail: ToolDetail) -> Value {
+    fn data(activity: &AgentActivity, detail: ToolDetail) -> Value {
         let message = activity.message("m".to_owned(), detail);
         assert_eq!(message.extensions, [ACTIVITY_EXTENSION]);
         message.metadata.unwrap().get(ACTIVITY_EXTENSION).unwrap()
     }
 
-    fn start() -> Activity {
-        Activity::ToolStarted(ToolStart {
+    fn start() -> AgentActivity {
+        AgentActivity::ToolStarted(ToolStart {
             id: "t1".to_owned(),
             parent: Some("t0".to_owned()),
             name: "Bash".to_owned(),
@@ -484,7 +484,7 @@ mod tests {
         let output = "ä".repeat(6000);
         let diff = Some("+x\n".repeat(10_000));
         let end = ToolEnd { id: "t1".to_owned(), is_error: true, output, diff };
-        let end = Activity::ToolEnded(end);
+        let end = AgentActivity::ToolEnded(end);
         let name = data(&end, ToolDetail::Name);
         let expected = json!({"tool": {
             "id": "t1", "phase": "failed", "isError": true, "bytes": 12000, "cut": true,
@@ -504,7 +504,7 @@ mod tests {
     fn an_input_beyond_the_limit_is_cut_within_its_texts() {
         let input = json!({"content": "x".repeat(5000), "file_path": "a"});
         let start = ToolStart { input: Some(input), ..ToolStart::default() };
-        let shown = data(&Activity::ToolStarted(start), ToolDetail::Short);
+        let shown = data(&AgentActivity::ToolStarted(start), ToolDetail::Short);
         let content = shown["tool"]["input"]["content"].as_str().unwrap();
         assert_eq!(content.len(), (2 << 10) - "content".len());
         assert_eq!(shown["tool"]["cut"], true);
@@ -513,7 +513,7 @@ mod tests {
     #[test]
     fn a_plan_has_its_progress() {
         let step = |text: &str, status| PlanStep { text: text.to_owned(), status };
-        let plan = Activity::Plan(vec![
+        let plan = AgentActivity::Plan(vec![
             step("read", StepStatus::Completed),
             step("write", StepStatus::InProgress),
             step("test", StepStatus::Pending),

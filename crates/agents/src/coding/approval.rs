@@ -6,7 +6,7 @@ use herald_protocol::{Content, Message, Part, Role};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::dialect::{Approval, ApprovalChoice, ApprovalKind, Decision};
+use super::dialect::{Approval, ApprovalAnswer, ApprovalChoice, ApprovalKind};
 use crate::text::truncate;
 
 /// Characters of an agent's prompt that are shown.
@@ -22,7 +22,7 @@ const APPROVAL: &str = "approval";
 #[derive(Debug, PartialEq)]
 pub(super) enum AnswerReading {
     /// It decides.
-    Decided(Decision),
+    Decided(ApprovalAnswer),
     /// It names another question than the open one.
     OtherQuestion,
     /// Its meaning is not clear.
@@ -114,7 +114,7 @@ impl Approval {
         decided.map_or(AnswerReading::Unclear, AnswerReading::Decided)
     }
 
-    fn chosen_by_data(&self, data: AnswerData, text: &str) -> Option<Decision> {
+    fn chosen_by_data(&self, data: AnswerData, text: &str) -> Option<ApprovalAnswer> {
         let text = data.text.or_else(|| Some(text.to_owned()));
         let words = text.filter(|text| !text.trim().is_empty());
         match data.choice {
@@ -122,20 +122,20 @@ impl Approval {
                 let choice = self.named(&name)?.clone();
                 // Words beside a permission are a remark, and the agent gets none.
                 let words = words.filter(|_| !choice.grants);
-                Some(Decision { choice, words })
+                Some(ApprovalAnswer { choice, words })
             }
             Some(Choices::Many(names)) => self.several(names.iter().map(String::as_str)),
             None => self.chosen_by_text(words?.trim()),
         }
     }
 
-    fn chosen_by_text(&self, text: &str) -> Option<Decision> {
+    fn chosen_by_text(&self, text: &str) -> Option<ApprovalAnswer> {
         let word = text.trim_end_matches(['.', '!']);
         if let Some(choice) = self.named(text).or_else(|| self.named(word)) {
             return Some(choice.clone().into());
         }
         if let (true, Ok(position)) = (self.is_numbered(), word.parse::<usize>()) {
-            return self.choices.get(position.checked_sub(1)?).cloned().map(Decision::from);
+            return self.choices.get(position.checked_sub(1)?).cloned().map(ApprovalAnswer::from);
         }
         if text.is_empty() {
             return None;
@@ -151,14 +151,19 @@ impl Approval {
 
     /// Yes or no, or a denial with a reason. A single unknown word may be a slip, and words after a yes may
     /// limit it, so that both are asked again.
-    fn permission(&self, text: &str, word: &str) -> Option<Decision> {
+    fn permission(&self, text: &str, word: &str) -> Option<ApprovalAnswer> {
         let is_one_of =
             |word: &str, words: &[&str]| words.iter().any(|known| known.eq_ignore_ascii_case(word));
         if is_one_of(word, YES) {
-            return self.choices.iter().find(|choice| choice.grants).cloned().map(Decision::from);
+            return self
+                .choices
+                .iter()
+                .find(|choice| choice.grants)
+                .cloned()
+                .map(ApprovalAnswer::from);
         }
         if is_one_of(word, NO) {
-            return self.denial().cloned().map(Decision::from);
+            return self.denial().cloned().map(ApprovalAnswer::from);
         }
         let mut words =
             text.split(|char: char| !char.is_alphanumeric()).filter(|it| !it.is_empty());
@@ -166,11 +171,11 @@ impl Approval {
         if words.next().is_none() || is_one_of(first, YES) {
             return None;
         }
-        Some(Decision { choice: self.denial()?.clone(), words: Some(text.to_owned()) })
+        Some(ApprovalAnswer { choice: self.denial()?.clone(), words: Some(text.to_owned()) })
     }
 
     /// Several choices, all of which must be the agent's own.
-    fn several<'a>(&self, names: impl Iterator<Item = &'a str>) -> Option<Decision> {
+    fn several<'a>(&self, names: impl Iterator<Item = &'a str>) -> Option<ApprovalAnswer> {
         let by_position = |name: &str| {
             let position = name.parse::<usize>().ok().filter(|_| self.is_numbered())?;
             self.choices.get(position.checked_sub(1)?)
@@ -180,16 +185,16 @@ impl Approval {
         let chosen = chosen.filter(|chosen| chosen.iter().all(|choice| choice.grants))?;
         let words =
             chosen.iter().map(|choice| choice.label.as_str()).collect::<Vec<_>>().join(", ");
-        Some(Decision { choice: (*chosen.first()?).clone(), words: Some(words) })
+        Some(ApprovalAnswer { choice: (*chosen.first()?).clone(), words: Some(words) })
     }
 
     /// The answer to a question in the caller's own words.
-    fn own_words(&self, text: &str) -> Option<Decision> {
+    fn own_words(&self, text: &str) -> Option<ApprovalAnswer> {
         let granting = self.choices.iter().find(|choice| choice.grants).cloned();
         // A question may have no choices of its own.
         let choice =
             granting.unwrap_or(ApprovalChoice { grants: true, ..ApprovalChoice::default() });
-        Some(Decision { choice, words: Some(text.to_owned()) })
+        Some(ApprovalAnswer { choice, words: Some(text.to_owned()) })
     }
 
     fn named(&self, name: &str) -> Option<&ApprovalChoice> {
@@ -319,7 +324,7 @@ mod tests {
     /// The id of the choice, and the words.
     fn read(approval: &Approval, answer: &Message) -> Option<(String, Option<String>)> {
         match approval.read(answer, QUESTION) {
-            AnswerReading::Decided(Decision { choice, words }) => Some((choice.id, words)),
+            AnswerReading::Decided(ApprovalAnswer { choice, words }) => Some((choice.id, words)),
             AnswerReading::OtherQuestion | AnswerReading::Unclear => None,
         }
     }

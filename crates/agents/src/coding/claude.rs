@@ -22,10 +22,10 @@ use self::{
     },
 };
 use super::{
-    activity::{Activity, ModelRetry, ToolEnd},
+    activity::{AgentActivity, ModelRetry, ToolEnd},
     dialect::{
-        AgentEvent, Approval, CliDialect, CodingRequest, CodingResult, Decision, DialectOutput,
-        Image, escape_command, parse_json,
+        AgentEvent, Approval, ApprovalAnswer, CliDialect, CodingRequest, CodingResult,
+        DialectOutput, Image, escape_command, parse_json,
     },
 };
 use crate::failure::Failure;
@@ -206,7 +206,7 @@ impl CliDialect for Claude {
                 // Delays may be fractions.
                 let number = |value: Option<Value>| value.and_then(known::<f64>).map(|n| n as u64);
                 if let Some(attempt) = number(attempt) {
-                    out.event(AgentEvent::Activity(Activity::Retry(ModelRetry {
+                    out.event(AgentEvent::Activity(AgentActivity::Retry(ModelRetry {
                         attempt,
                         most: number(max_retries),
                         status: number(error_status).and_then(|status| u16::try_from(status).ok()),
@@ -232,7 +232,7 @@ impl CliDialect for Claude {
                         }
                         // Nor are their thoughts.
                         ClaudeBlock::Thinking { thinking } if parent_tool_use_id.is_none() => {
-                            out.event(AgentEvent::Activity(Activity::Thinking(thinking)));
+                            out.event(AgentEvent::Activity(AgentActivity::Thinking(thinking)));
                         }
                         ClaudeBlock::ToolUse { id, name, input } => {
                             tools::start(id, parent_tool_use_id.clone(), name, input, out);
@@ -248,7 +248,7 @@ impl CliDialect for Claude {
             ClaudeLine::User { message, tool_use_result, is_replay: false } => {
                 for block in message.blocks() {
                     if let ClaudeBlock::ToolResult { tool_use_id, content, is_error } = block {
-                        out.event(AgentEvent::Activity(Activity::ToolEnded(ToolEnd {
+                        out.event(AgentEvent::Activity(AgentActivity::ToolEnded(ToolEnd {
                             id: tool_use_id,
                             is_error: is_error.unwrap_or(false),
                             output: content.map(ClaudeContent::into_text).unwrap_or_default(),
@@ -295,7 +295,7 @@ impl CliDialect for Claude {
         Ok(())
     }
 
-    fn answer(&mut self, _: &Approval, decision: &Decision, out: &mut DialectOutput) {
+    fn answer(&mut self, _: &Approval, decision: &ApprovalAnswer, out: &mut DialectOutput) {
         let response = self.requests.front_mut().and_then(|request| request.answer(decision));
         if let Some(response) = response {
             ToClaude::ControlResponse { response }.send(out);

@@ -18,20 +18,20 @@ use self::{
     form::{Form, FormSchema, FormState, UserInput},
     item::CodexItem,
     wire::{
-        ApprovalDecision, CodexCall, CodexDelta, CodexUsage, CommandApproval, Elicitation,
+        ApprovalDecision, CodexCall, CodexDelta, CodexUsage, CommandApproval, DECLINE, Elicitation,
         ElicitationAction, ErrorNotice, FileApproval, FromCodex, GrantedPermissions, ItemNotice,
         PermissionsApproval, PlanNotice, ThreadParams, ThreadReply, TurnNotice, TurnReply,
         UsageNotice,
     },
 };
 use super::{
-    activity::{Activity, PlanStep, ToolEnd, ToolKind, ToolStart},
+    activity::{AgentActivity, PlanStep, ToolEnd, ToolKind, ToolStart},
     dialect::{
-        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, CodingResult, Decision,
-        DialectOutput, Image,
+        AgentEvent, Approval, ApprovalAnswer, ApprovalChoice, CliDialect, CodingRequest,
+        CodingResult, DialectOutput, Image,
     },
     rules::ToolSubject,
-    usage::{Usage, sum},
+    usage::{RunUsage, sum},
 };
 use crate::failure::Failure;
 
@@ -44,7 +44,6 @@ const COMPLETED: &str = "turn/completed";
 /// Names of choices in the protocols of Codex and MCP.
 const ACCEPT: &str = "accept";
 const ACCEPT_FOR_SESSION: &str = "acceptForSession";
-const DECLINE: &str = "decline";
 
 /// The call that starts a subagent.
 const SPAWN: &str = "spawnAgent";
@@ -181,7 +180,7 @@ impl Codex {
                 if thread_id == self.thread && will_retry {
                     self.retries += 1;
                     let retry = error.retry(self.retries);
-                    out.event(AgentEvent::Activity(Activity::Retry(retry)));
+                    out.event(AgentEvent::Activity(AgentActivity::Retry(retry)));
                 }
             }
             "turn/plan/updated" => {
@@ -190,7 +189,7 @@ impl Codex {
                     let step =
                         |step: wire::CodexStep| PlanStep { text: step.step, status: step.status };
                     let steps = plan.into_iter().map(step).collect();
-                    out.event(AgentEvent::Activity(Activity::Plan(steps)));
+                    out.event(AgentEvent::Activity(AgentActivity::Plan(steps)));
                 }
             }
             "item/started" => {
@@ -238,7 +237,7 @@ impl Codex {
             && let Some(start) = item.start()
         {
             let start = ToolStart { parent, ..start };
-            out.event(AgentEvent::Activity(Activity::ToolStarted(start)));
+            out.event(AgentEvent::Activity(AgentActivity::ToolStarted(start)));
         }
         if let CodexItem::FileChange { id, changes, .. } = item {
             self.changes.insert(id, item::limit_diffs(changes));
@@ -268,10 +267,10 @@ impl Codex {
         } else if let CodexItem::Reasoning { summary, content } = item {
             let text = if summary.is_empty() { content } else { summary }.join(PARAGRAPH);
             if is_ours && !text.is_empty() {
-                out.event(AgentEvent::Activity(Activity::Thinking(text)));
+                out.event(AgentEvent::Activity(AgentActivity::Thinking(text)));
             }
         } else if let Some(end) = item.end() {
-            out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
+            out.event(AgentEvent::Activity(AgentActivity::ToolEnded(end)));
         }
     }
 
@@ -291,7 +290,7 @@ impl Codex {
             "started" if !self.agents.contains_key(agent_thread_id) => {
                 self.agents.insert(agent_thread_id.clone(), id.clone());
                 self.unnamed_agents.insert(agent_thread_id.clone(), id.clone());
-                out.event(AgentEvent::Activity(Activity::ToolStarted(ToolStart {
+                out.event(AgentEvent::Activity(AgentActivity::ToolStarted(ToolStart {
                     id: id.clone(),
                     name: "subagent".to_owned(),
                     kind: ToolKind::Agent,
@@ -303,7 +302,7 @@ impl Codex {
                 if let Some(id) = self.unnamed_agents.remove(agent_thread_id) {
                     let (is_error, output) = (kind == "interrupted", kind.clone());
                     let end = ToolEnd { id, is_error, output, diff: None };
-                    out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
+                    out.event(AgentEvent::Activity(AgentActivity::ToolEnded(end)));
                 }
             }
             // A message to it, or a kind of a later version.
@@ -501,7 +500,7 @@ impl CliDialect for Codex {
                     AgentEvent::SessionLost
                 } else {
                     let message = format!("{}: {why}", call.method());
-                    AgentEvent::Error { message, usage: Usage::default() }
+                    AgentEvent::Error { message, usage: RunUsage::default() }
                 };
                 out.event(event);
                 out.close();
@@ -523,7 +522,7 @@ impl CliDialect for Codex {
         }
     }
 
-    fn answer(&mut self, approval: &Approval, decision: &Decision, out: &mut DialectOutput) {
+    fn answer(&mut self, approval: &Approval, decision: &ApprovalAnswer, out: &mut DialectOutput) {
         let Some((mut format, id)) = self.pending.remove(&approval.id) else { return };
         let choice = decision.choice.id.as_str();
         out.line(match &mut format {

@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use super::{
-    Prompt,
-    dialect::{AgentEvent, Approval, CliDialect, CodingResult, Decision, DialectOutput},
+    dialect::{AgentEvent, Approval, ApprovalAnswer, CliDialect, CodingResult, DialectOutput},
+    message::CodingPrompt,
     prompt::{PROMPT_CHECK, PromptWatch},
 };
 use crate::{
@@ -122,7 +122,7 @@ impl CliConversation {
     }
 
     /// Passes the caller's choice to the agent.
-    pub(super) fn answer(&mut self, approval: &Approval, decision: &Decision) {
+    pub(super) fn answer(&mut self, approval: &Approval, decision: &ApprovalAnswer) {
         let mut out = DialectOutput::default();
         if approval.is_prompt() {
             out.line(&decision.choice.id);
@@ -138,7 +138,7 @@ impl CliConversation {
     }
 
     /// Passes a message to the agent in the middle of its work.
-    pub(super) fn steer(&mut self, prompt: Prompt) {
+    pub(super) fn steer(&mut self, prompt: CodingPrompt) {
         let mut out = DialectOutput::default();
         self.dialect.steer(&prompt.text, &prompt.images, &mut out);
         self.inputs.push(prompt.input);

@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 
 use super::{
     acp::{Acp, Quirks},
-    activity::{Activity, ToolEnd, ToolKind, ToolLocation, ToolStart},
+    activity::{AgentActivity, ToolEnd, ToolKind, ToolLocation, ToolStart},
     claude::{ClaudeBlock, ClaudeMessage},
     dialect::{
-        AgentEvent, Approval, CliDialect, CodingRequest, CodingResult, Decision, DialectOutput,
-        escape_command, parse_json,
+        AgentEvent, Approval, ApprovalAnswer, CliDialect, CodingRequest, CodingResult,
+        DialectOutput, escape_command, parse_json,
     },
-    usage::Usage,
+    usage::RunUsage,
 };
 use crate::failure::Failure;
 
@@ -111,7 +111,7 @@ impl CliDialect for CursorDialect {
         }
         let thought = std::mem::take(&mut self.thought);
         if !thought.trim().is_empty() {
-            out.event(AgentEvent::Activity(Activity::Thinking(thought)));
+            out.event(AgentEvent::Activity(AgentActivity::Thinking(thought)));
         }
         match line {
             CursorLine::System { subtype, model, session_id } => {
@@ -140,11 +140,11 @@ impl CliDialect for CursorDialect {
                 match subtype.as_str() {
                     "started" => {
                         let start = ToolStart { id, parent, ..start(kind, call) };
-                        out.event(AgentEvent::Activity(Activity::ToolStarted(start)));
+                        out.event(AgentEvent::Activity(AgentActivity::ToolStarted(start)));
                     }
                     "completed" => {
                         let end = ToolEnd { id, ..end(&call["result"]) };
-                        out.event(AgentEvent::Activity(Activity::ToolEnded(end)));
+                        out.event(AgentEvent::Activity(AgentActivity::ToolEnded(end)));
                     }
                     // Subtypes of later versions.
                     _ => {}
@@ -157,19 +157,19 @@ impl CliDialect for CursorDialect {
     }
 
     /// Does nothing: there are no approvals in this dialect.
-    fn answer(&mut self, _: &Approval, _: &Decision, _: &mut DialectOutput) {}
+    fn answer(&mut self, _: &Approval, _: &ApprovalAnswer, _: &mut DialectOutput) {}
 }
 
 impl CursorResult {
     fn into_event(self) -> AgentEvent {
-        let usage = Usage {
+        let usage = RunUsage {
             duration_ms: self.duration_ms,
             input_tokens: self.usage.get("inputTokens").and_then(Value::as_u64),
             output_tokens: self.usage.get("outputTokens").and_then(Value::as_u64),
             cache_read_tokens: self.usage.get("cacheReadTokens").and_then(Value::as_u64),
             cache_write_tokens: self.usage.get("cacheWriteTokens").and_then(Value::as_u64),
             raw: self.usage,
-            ..Usage::default()
+            ..RunUsage::default()
         };
         let (summary, usage) = (self.result, usage.with_total());
         if self.is_error {
@@ -260,7 +260,7 @@ mod tests {
         let started = |id: &str, name: &str, kind, input: Value| {
             let path = input["path"].as_str().map(str::to_owned);
             let location = |path| ToolLocation { path, line: None };
-            AgentEvent::Activity(Activity::ToolStarted(ToolStart {
+            AgentEvent::Activity(AgentActivity::ToolStarted(ToolStart {
                 id: id.to_owned(),
                 name: name.to_owned(),
                 kind,
@@ -272,7 +272,11 @@ mod tests {
         };
         let ended = |id: &str, output: &str| {
             let (id, output) = (id.to_owned(), output.to_owned());
-            AgentEvent::Activity(Activity::ToolEnded(ToolEnd { id, output, ..ToolEnd::default() }))
+            AgentEvent::Activity(AgentActivity::ToolEnded(ToolEnd {
+                id,
+                output,
+                ..ToolEnd::default()
+            }))
         };
         let usage = json!({ "inputTokens": 1200, "outputTokens": 40 });
         let expected = [
@@ -280,7 +284,7 @@ mod tests {
                 model: Some("Claude 4 Sonnet".to_owned()),
                 session: Some("c6b62c6f-7ead-4fd6-9922-e952131177ff".to_owned()),
             },
-            AgentEvent::Activity(Activity::Thinking("I need".to_owned())),
+            AgentEvent::Activity(AgentActivity::Thinking("I need".to_owned())),
             AgentEvent::Text("I'll look.".to_owned()),
             started(
                 "call_1",
@@ -304,13 +308,13 @@ mod tests {
             AgentEvent::Text("\n\nThere are 7.".to_owned()),
             AgentEvent::Done(CodingResult {
                 summary: Some("I'll look.There are 7.".to_owned()),
-                usage: Usage {
+                usage: RunUsage {
                     duration_ms: Some(5234),
                     input_tokens: Some(1200),
                     output_tokens: Some(40),
                     total_tokens: Some(1240),
                     raw: usage.as_object().unwrap().clone(),
-                    ..Usage::default()
+                    ..RunUsage::default()
                 },
                 ..CodingResult::default()
             }),
@@ -334,7 +338,7 @@ mod tests {
                 },
             });
             cursor.handle_line(&line.to_string(), &mut out).unwrap();
-            let Some(AgentEvent::Activity(Activity::ToolEnded(end))) = out.events.pop() else {
+            let Some(AgentEvent::Activity(AgentActivity::ToolEnded(end))) = out.events.pop() else {
                 panic!("{out:?}")
             };
             assert_eq!((end.is_error, end.id.as_str()), (is_error, "c"), "{line}");
@@ -344,7 +348,7 @@ mod tests {
             "tool_call": { "shellToolCall": { "args": {} } },
         });
         cursor.handle_line(&line.to_string(), &mut out).unwrap();
-        let Some(AgentEvent::Activity(Activity::ToolStarted(start))) = out.events.pop() else {
+        let Some(AgentEvent::Activity(AgentActivity::ToolStarted(start))) = out.events.pop() else {
             panic!("{out:?}")
         };
         assert_eq!(start.parent.as_deref(), Some("p"));

@@ -6,7 +6,7 @@ use herald_protocol::{AgentName, TaskId, json};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{activity::Activity, rules::ToolSubject, usage::Usage};
+use super::{activity::AgentActivity, rules::ToolSubject, usage::RunUsage};
 use crate::failure::Failure;
 
 /// Prefix for a message that begins like a command. An agent would run such a command without asking
@@ -34,7 +34,7 @@ pub(crate) trait CliDialect: fmt::Debug + Send {
     fn handle_line(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure>;
 
     /// Called with the answer to an approval, of the caller or of its timeout.
-    fn answer(&mut self, approval: &Approval, decision: &Decision, out: &mut DialectOutput);
+    fn answer(&mut self, approval: &Approval, decision: &ApprovalAnswer, out: &mut DialectOutput);
 
     /// True if a message can be passed to the agent in the middle of its work.
     fn can_steer(&self) -> bool {
@@ -120,13 +120,13 @@ pub(crate) enum AgentEvent {
     /// The next chunk of its answer.
     Text(String),
     /// Something that it does beside its answer.
-    Activity(Activity),
+    Activity(AgentActivity),
     /// It waits for an approval.
     Approval(Approval),
     /// It is done.
     Done(CodingResult),
     /// It failed, with its own message and the usage until then.
-    Error { message: String, usage: Usage },
+    Error { message: String, usage: RunUsage },
 }
 
 /// The result of the work.
@@ -136,7 +136,7 @@ pub(crate) struct CodingResult {
     pub(crate) summary: Option<String>,
     /// The answer as data, if the agent was asked for a structure.
     pub(crate) output: Option<Value>,
-    pub(crate) usage: Usage,
+    pub(crate) usage: RunUsage,
 }
 
 /// A request of a coding agent for a permission or an answer.
@@ -183,7 +183,7 @@ pub(crate) struct ApprovalChoice {
 
 /// The answer to an approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Decision {
+pub(crate) struct ApprovalAnswer {
     pub(crate) choice: ApprovalChoice,
     /// The reason of a denial, or the answer to a question in the caller's own words.
     pub(crate) words: Option<String>,
@@ -212,7 +212,7 @@ impl DialectOutput {
     }
 }
 
-impl From<ApprovalChoice> for Decision {
+impl From<ApprovalChoice> for ApprovalAnswer {
     fn from(choice: ApprovalChoice) -> Self {
         Self { choice, words: None }
     }

@@ -1,23 +1,25 @@
 //! Relay of a coding agent's events to its task: the answer, the activity, the questions and the result.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use herald_engine::{Stop, Turn};
-use herald_protocol::{ArtifactId, Content, Message, TaskState};
+use herald_protocol::{Artifact, ArtifactId, Content, Message, Part, TaskState};
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    BackgroundPolicy, Coding, METADATA, RESULT, SESSION, SHOWN,
-    activity::{Activity, ModelRetry},
+    activity::{AgentActivity, ModelRetry, ToolDetail},
     approval::{self, AnswerReading},
-    artifact,
     conversation::CliConversation,
-    dialect::{AgentEvent, Approval, ApprovalKind, CodingResult, Decision},
-    rules::{PermissionRule, PermissionRules, Verdict},
-    usage::Usage,
+    dialect::{AgentEvent, Approval, ApprovalAnswer, ApprovalKind, CodingResult},
+    message::CodingPrompt,
+    rules::{PermissionRule, PermissionRules, RuleVerdict},
+    usage::RunUsage,
 };
-use crate::{artifact_writer::ArtifactWriter, ended::Ended, failure::Failure, text::truncate};
+use crate::{
+    artifact_writer::ArtifactWriter, ended::Ended, failure::Failure, process::Processes,
+    text::truncate,
+};
 
 /// The member of the metadata artifact with the rules that the caller granted.
 pub(super) const GRANTS: &str = "grants";
@@ -28,6 +30,43 @@ pub(super) const LATE_ANSWER: &str =
 
 /// The artifact with the text of the answer.
 pub(super) const ANSWER: &str = "assistant-response";
+
+/// Longest session id that is kept, in bytes.
+const SESSION: usize = 512;
+
+/// Characters that are shown of a model's or a tool's name, and of a tool's output.
+const SHOWN: usize = 200;
+
+/// The artifact with the model and the session id.
+pub(super) const METADATA: &str = "agent-metadata";
+/// The artifact with the summary and the statistics.
+const RESULT: &str = "result";
+
+/// Treatment of work that goes on in the background after the agent has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BackgroundPolicy {
+    /// The turn goes on until the work has ended.
+    #[default]
+    Wait,
+    /// The turn ends with the answer, and the work with it.
+    End,
+}
+
+/// Settings of the relay.
+#[derive(Debug)]
+pub(super) struct RelayPolicy<'a> {
+    /// The name of the preset, for the metadata artifact.
+    pub(super) adapter: &'static str,
+    pub(super) rules: &'a PermissionRules,
+    pub(super) force: bool,
+    pub(super) tool_detail: ToolDetail,
+    pub(super) thinking: bool,
+    pub(super) background: BackgroundPolicy,
+    pub(super) start_timeout: Option<Duration>,
+    pub(super) approval_timeout: Duration,
+    /// The processes whose prefix the files of messages have.
+    pub(super) processes: &'a Processes,
+}
 
 /// Outcome of one attempt at a message.
 pub(super) enum CodingOutcome {
@@ -42,8 +81,8 @@ pub(super) enum CodingOutcome {
 }
 
 /// Writer of one turn's events.
-pub(super) struct Relay<'a> {
-    coding: &'a Coding,
+pub(super) struct EventRelay<'a> {
+    policy: RelayPolicy<'a>,
     turn: &'a Turn,
     answer: ArtifactWriter<'a>,
     /// The retry that was reported last, until the model answers.
@@ -63,18 +102,19 @@ enum Next {
     Message,
 }
 
-impl<'a> Relay<'a> {
-    pub(super) fn new(coding: &'a Coding, turn: &'a Turn) -> Self {
+impl<'a> EventRelay<'a> {
+    /// A relay to the task of this turn. `granted` are the rules that its caller granted earlier.
+    pub(super) fn new(policy: RelayPolicy<'a>, turn: &'a Turn, granted: &[String]) -> Self {
         let answer = ArtifactWriter::new(turn, answer_id(turn), ANSWER);
-        let allow = coding.grants(turn).iter().filter_map(|rule| rule.parse().ok()).collect();
+        let allow = granted.iter().filter_map(|rule| rule.parse().ok()).collect();
         let grants = PermissionRules { allow, ..PermissionRules::default() };
-        Self { coding, turn, answer, retried: None, grants, metadata: Map::new(), settled: None }
+        Self { policy, turn, answer, retried: None, grants, metadata: Map::new(), settled: None }
     }
 
     /// Waits for the agent's first event, up to the start timeout: a program with another protocol may
     /// never produce one.
     pub(super) async fn begin(&self, conversation: &mut CliConversation) -> Result<(), Ended> {
-        let Some(limit) = self.coding.start_timeout else { return Ok(()) };
+        let Some(limit) = self.policy.start_timeout else { return Ok(()) };
         match timeout(limit, conversation.next()).await {
             Ok(Ok(first)) => conversation.put_back(first.into_iter().collect()),
             Ok(Err(failure)) => return Err(failure.into()),
@@ -162,54 +202,54 @@ impl<'a> Relay<'a> {
 
     async fn report_activity(
         &mut self,
-        activity: &Activity,
+        activity: &AgentActivity,
         conversation: &mut CliConversation,
     ) -> Result<(), Ended> {
         match activity {
-            Activity::Thinking(_) if !self.coding.thinking => return Ok(()),
+            AgentActivity::Thinking(_) if !self.policy.thinking => return Ok(()),
             // Several subagents may wait for the model at once and report the same attempt.
-            Activity::Retry(ModelRetry { attempt, .. }) => {
+            AgentActivity::Retry(ModelRetry { attempt, .. }) => {
                 if self.retried.replace(*attempt) == Some(*attempt) {
                     return Ok(());
                 }
             }
-            Activity::Background(_) => {
+            AgentActivity::Background(_) => {
                 self.retried = None;
-                if self.coding.background == BackgroundPolicy::End {
+                if self.policy.background == BackgroundPolicy::End {
                     conversation.end_background();
                     return Ok(());
                 }
             }
-            Activity::ToolStarted(_)
-            | Activity::ToolEnded(_)
-            | Activity::Plan(_)
-            | Activity::Thinking(_)
-            | Activity::SessionLost
-            | Activity::Steered => self.retried = None,
+            AgentActivity::ToolStarted(_)
+            | AgentActivity::ToolEnded(_)
+            | AgentActivity::Plan(_)
+            | AgentActivity::Thinking(_)
+            | AgentActivity::SessionLost
+            | AgentActivity::Steered => self.retried = None,
         }
         self.report(activity).await?;
         match activity {
             // A retry with the same credentials is refused again.
-            Activity::Retry(retry) if retry.is_refused() => {
+            AgentActivity::Retry(retry) if retry.is_refused() => {
                 let cause = retry.error.as_deref().unwrap_or("the credentials were refused");
                 let message = Some(cause.replace('_', " "));
                 Err(Failure { message, ..Failure::new("could not log in to its model") }.into())
             }
-            Activity::Retry(_)
-            | Activity::Background(_)
-            | Activity::ToolStarted(_)
-            | Activity::ToolEnded(_)
-            | Activity::Plan(_)
-            | Activity::Thinking(_)
-            | Activity::SessionLost
-            | Activity::Steered => Ok(()),
+            AgentActivity::Retry(_)
+            | AgentActivity::Background(_)
+            | AgentActivity::ToolStarted(_)
+            | AgentActivity::ToolEnded(_)
+            | AgentActivity::Plan(_)
+            | AgentActivity::Thinking(_)
+            | AgentActivity::SessionLost
+            | AgentActivity::Steered => Ok(()),
         }
     }
 
     /// Reports an activity: its text, and its data under the URI of the extension.
-    pub(super) async fn report(&self, activity: &Activity) -> Result<(), Stop> {
+    pub(super) async fn report(&self, activity: &AgentActivity) -> Result<(), Stop> {
         let id = uuid::Uuid::now_v7().to_string();
-        let message = activity.message(id, self.coding.tool_detail);
+        let message = activity.message(id, self.policy.tool_detail);
         self.turn.relay(TaskState::Working, Some(Arc::new(message)), None).await
     }
 
@@ -228,7 +268,7 @@ impl<'a> Relay<'a> {
             return Ok(());
         }
         let data = &mut self.metadata;
-        data.insert("adapter".to_owned(), self.coding.preset.name().into());
+        data.insert("adapter".to_owned(), self.policy.adapter.into());
         data.extend(model.map(|model| ("model".to_owned(), truncate(&model, SHOWN).into())));
         data.extend(session.map(|session| ("sessionId".to_owned(), session.into())));
         self.write_metadata().await
@@ -245,7 +285,7 @@ impl<'a> Relay<'a> {
     }
 
     /// Reports the usage of an attempt that failed.
-    async fn report_usage(&self, usage: &Usage) -> Result<(), Stop> {
+    async fn report_usage(&self, usage: &RunUsage) -> Result<(), Stop> {
         if usage.is_empty() {
             return Ok(());
         }
@@ -262,31 +302,32 @@ impl<'a> Relay<'a> {
             self.turn.progress(LATE_ANSWER).await?;
             return Ok(());
         }
-        let prompt = self.coding.prompt(&message).await?;
+        let prompt =
+            CodingPrompt::prepare(&message, self.policy.processes).await.map_err(unstarted)?;
         conversation.steer(prompt);
-        self.report(&Activity::Steered).await?;
+        self.report(&AgentActivity::Steered).await?;
         Ok(())
     }
 
     /// The decision of the configuration or of an earlier grant; `None` if the caller has to decide.
-    async fn decide(&self, approval: &Approval) -> Result<Option<Decision>, Ended> {
-        let rules = [&self.coding.rules, &self.grants];
+    async fn decide(&self, approval: &Approval) -> Result<Option<ApprovalAnswer>, Ended> {
+        let rules = [self.policy.rules, &self.grants];
         let subject = approval.tool.as_ref();
         let verdict = rules.iter().find_map(|rules| rules.decide(subject?));
         let grant = || approval.choices.iter().find(|choice| choice.grants).cloned();
         Ok(match verdict {
-            Some(Verdict::Deny(rule)) => {
+            Some(RuleVerdict::Deny(rule)) => {
                 self.turn
                     .progress(format!("Denied by the rule {rule}: {}", approval.prompt))
                     .await?;
                 let words = Some("A rule of the server denies this.".to_owned());
-                approval.denial().map(|choice| Decision { choice: choice.clone(), words })
+                approval.denial().map(|choice| ApprovalAnswer { choice: choice.clone(), words })
             }
-            Some(Verdict::Allow) => grant().map(Decision::from),
-            Some(Verdict::Ask) => None,
+            Some(RuleVerdict::Allow) => grant().map(ApprovalAnswer::from),
+            Some(RuleVerdict::Ask) => None,
             // A question of the agent has no answer that everybody would give.
-            None if self.coding.force && approval.kind == ApprovalKind::Permission => {
-                grant().map(Decision::from)
+            None if self.policy.force && approval.kind == ApprovalKind::Permission => {
+                grant().map(ApprovalAnswer::from)
             }
             None => None,
         })
@@ -300,7 +341,7 @@ impl<'a> Relay<'a> {
         approval: &Approval,
     ) -> Result<bool, Ended> {
         let turn = self.turn;
-        let deadline = Instant::now() + self.coding.approval_timeout;
+        let deadline = Instant::now() + self.policy.approval_timeout;
         let mut parts = approval.question();
         let mut early = VecDeque::new();
         let decision = loop {
@@ -337,11 +378,12 @@ impl<'a> Relay<'a> {
     }
 
     /// Denies an approval that was not answered in time.
-    async fn deny(&self, approval: &Approval) -> Result<Decision, Ended> {
+    async fn deny(&self, approval: &Approval) -> Result<ApprovalAnswer, Ended> {
         self.turn.progress("Denied: nobody answered in time").await?;
-        let limit = self.coding.approval_timeout;
+        let limit = self.policy.approval_timeout;
         let words = Some(format!("Nobody answered within {limit:?}."));
-        let denial = approval.denial().map(|choice| Decision { choice: choice.clone(), words });
+        let denial =
+            approval.denial().map(|choice| ApprovalAnswer { choice: choice.clone(), words });
         denial.ok_or_else(|| Failure::new("asked for an approval that cannot be denied").into())
     }
 }
@@ -390,4 +432,18 @@ async fn buffer_events(
             Err(failure) => return failure,
         }
     }
+}
+
+fn artifact(name: &str, content: Content) -> Artifact {
+    Artifact {
+        artifact_id: name.into(),
+        name: Some(name.to_owned()),
+        parts: vec![Part::new(content)],
+        ..Artifact::default()
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes errors by value")]
+pub(super) fn unstarted(fault: io::Error) -> Ended {
+    Failure::unstarted(&fault).into()
 }

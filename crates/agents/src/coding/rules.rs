@@ -48,9 +48,9 @@ pub struct InvalidRule {
     rule: String,
 }
 
-/// Verdict of the rules about a tool call.
+/// RuleVerdict of the rules about a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict<'a> {
+pub(crate) enum RuleVerdict<'a> {
     Allow,
     Ask,
     Deny(&'a PermissionRule),
@@ -58,14 +58,14 @@ pub(crate) enum Verdict<'a> {
 
 impl PermissionRules {
     /// The verdict; `None` if no rule matches.
-    pub(crate) fn decide(&self, call: &ToolSubject) -> Option<Verdict<'_>> {
+    pub(crate) fn decide(&self, call: &ToolSubject) -> Option<RuleVerdict<'_>> {
         if let Some(rule) = self.deny.iter().find(|rule| rule.matches_part(call)) {
-            return Some(Verdict::Deny(rule));
+            return Some(RuleVerdict::Deny(rule));
         }
         if self.ask.iter().any(|rule| rule.matches_part(call)) {
-            return Some(Verdict::Ask);
+            return Some(RuleVerdict::Ask);
         }
-        self.allow.iter().any(|rule| rule.matches(call)).then_some(Verdict::Allow)
+        self.allow.iter().any(|rule| rule.matches(call)).then_some(RuleVerdict::Allow)
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
     fn a_rule_matches_the_tool_of_its_kind_in_every_program() {
         let rules = PermissionRules { allow: rules(&["Edit"]), ..PermissionRules::default() };
         for tool in ["Edit", "Write", "apply_patch"] {
-            assert_eq!(rules.decide(&call(tool, "a.rs")), Some(Verdict::Allow), "{tool}");
+            assert_eq!(rules.decide(&call(tool, "a.rs")), Some(RuleVerdict::Allow), "{tool}");
         }
         assert_eq!(rules.decide(&call("Bash", "ls")), None);
         assert_eq!(rules.decide(&call("mcp__mail__send", "x")), None);
@@ -224,7 +224,7 @@ mod tests {
             ("npm run build & rm -r .", false),
         ] {
             let verdict = rules.decide(&call("shell", command));
-            assert_eq!(verdict == Some(Verdict::Allow), is_allowed, "{command}");
+            assert_eq!(verdict == Some(RuleVerdict::Allow), is_allowed, "{command}");
         }
     }
 
@@ -234,17 +234,17 @@ mod tests {
         let rules = PermissionRules { allow, deny, ..PermissionRules::default() };
         for command in ["rm -r .", "ls; rm -r .", "ls && rm x", "echo $(rm x)", "ls\nrm x"] {
             let verdict = rules.decide(&call("Bash", command));
-            assert!(matches!(verdict, Some(Verdict::Deny(_))), "{command}");
+            assert!(matches!(verdict, Some(RuleVerdict::Deny(_))), "{command}");
         }
-        assert_eq!(rules.decide(&call("Bash", "ls rm")), Some(Verdict::Allow));
-        assert!(matches!(rules.decide(&call("web_search", "x")), Some(Verdict::Deny(_))));
+        assert_eq!(rules.decide(&call("Bash", "ls rm")), Some(RuleVerdict::Allow));
+        assert!(matches!(rules.decide(&call("web_search", "x")), Some(RuleVerdict::Deny(_))));
     }
 
     #[test]
     fn a_pattern_of_a_path_covers_no_way_out_of_it() {
         let rules =
             PermissionRules { allow: rules(&["Read(//etc/**)"]), ..PermissionRules::default() };
-        assert_eq!(rules.decide(&call("Read", "/etc/hostname")), Some(Verdict::Allow));
+        assert_eq!(rules.decide(&call("Read", "/etc/hostname")), Some(RuleVerdict::Allow));
         assert_eq!(rules.decide(&call("Read", "/etc/../root/.ssh/id")), None);
         assert_eq!(rules.decide(&call("Read", "/root/x")), None);
     }
@@ -254,9 +254,9 @@ mod tests {
         let (allow, deny) = (rules(&["Edit(src/*)"]), rules(&["Edit(*.lock)"]));
         let rules = PermissionRules { allow, deny, ..PermissionRules::default() };
         let decide = |files: &str| rules.decide(&call("apply_patch", files));
-        assert_eq!(decide("src/a\nsrc/b"), Some(Verdict::Allow));
+        assert_eq!(decide("src/a\nsrc/b"), Some(RuleVerdict::Allow));
         assert_eq!(decide("src/a\n/etc/passwd"), None);
-        assert!(matches!(decide("a.lock\nsrc/b"), Some(Verdict::Deny(_))));
+        assert!(matches!(decide("a.lock\nsrc/b"), Some(RuleVerdict::Deny(_))));
     }
 
     #[test]

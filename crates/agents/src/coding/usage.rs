@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// Tokens, cost and time of one run of a coding agent. Absent figures were not reported.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Usage {
+pub(crate) struct RunUsage {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) duration_ms: Option<u64>,
     /// Calls of the model.
@@ -36,7 +36,7 @@ pub(crate) struct Usage {
     pub(crate) raw: Map<String, Value>,
 }
 
-impl Usage {
+impl RunUsage {
     /// The usage with its total, computed if the program does not report one.
     pub(crate) fn with_total(mut self) -> Self {
         let sum = match (self.input_tokens, self.output_tokens) {

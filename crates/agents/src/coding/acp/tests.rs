@@ -71,7 +71,7 @@ fn answer(acp: &mut Acp, approval: &Approval, choice: usize) -> (Vec<Value>, Vec
 
 /// The start of a command.
 fn started(id: &str, title: &str, input: Option<Value>) -> AgentEvent {
-    AgentEvent::Activity(Activity::ToolStarted(ToolStart {
+    AgentEvent::Activity(AgentActivity::ToolStarted(ToolStart {
         id: id.to_owned(),
         name: "execute".to_owned(),
         kind: ToolKind::Execute,
@@ -94,7 +94,7 @@ fn chunk(kind: &str, text: &str) -> String {
 
 fn ended(id: &str, output: &str) -> AgentEvent {
     let (id, output) = (id.to_owned(), output.to_owned());
-    AgentEvent::Activity(Activity::ToolEnded(ToolEnd { id, output, ..ToolEnd::default() }))
+    AgentEvent::Activity(AgentActivity::ToolEnded(ToolEnd { id, output, ..ToolEnd::default() }))
 }
 
 /// Opens everything up to the prompt, whose number is then 4.
@@ -189,7 +189,7 @@ fn a_turn_of_gemini_cli_with_an_approval_becomes_events() {
         ],
     );
     let [used, thought, text, done] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!(thought, &AgentEvent::Activity(Activity::Thinking("hm".to_owned())));
+    assert_eq!(thought, &AgentEvent::Activity(AgentActivity::Thinking("hm".to_owned())));
     assert_eq!(used, &ended("run_1", "done"));
     assert_eq!(text, &AgentEvent::Text("All done.".to_owned()));
     let AgentEvent::Done(result) = done else { panic!("{done:?}") };
@@ -294,14 +294,14 @@ fn a_turn_of_opencode_in_a_resumed_session_becomes_events() {
         AgentEvent::Text("\n\nAll done.".to_owned()),
         AgentEvent::Done(CodingResult {
             summary: Some("All done.".to_owned()),
-            usage: Usage {
+            usage: RunUsage {
                 input_tokens: Some(10),
                 output_tokens: Some(5),
                 total_tokens: Some(15),
                 // The cost is that of the session, and that of the earlier messages is not known.
                 cost_usd: None,
                 raw,
-                ..Usage::default()
+                ..RunUsage::default()
             },
             ..CodingResult::default()
         }),
@@ -344,9 +344,9 @@ fn plans_and_thoughts_are_activities() {
     let step = |text: &str, status| PlanStep { text: text.to_owned(), status };
     let steps = vec![step("read", StepStatus::Completed), step("write", StepStatus::InProgress)];
     let expected = [
-        AgentEvent::Activity(Activity::Thinking("I should plan.".to_owned())),
-        AgentEvent::Activity(Activity::Plan(steps)),
-        AgentEvent::Activity(Activity::Thinking("Now.".to_owned())),
+        AgentEvent::Activity(AgentActivity::Thinking("I should plan.".to_owned())),
+        AgentEvent::Activity(AgentActivity::Plan(steps)),
+        AgentEvent::Activity(AgentActivity::Thinking("Now.".to_owned())),
         AgentEvent::Text("Hello".to_owned()),
     ];
     assert_eq!(events, expected);
@@ -395,10 +395,10 @@ fn a_tool_call_has_its_name_its_parent_its_input_and_its_diff() {
     let unpainted =
         ToolEnd { id: "t2".to_owned(), is_error: true, output: "no brush".to_owned(), diff: None };
     let expected = [
-        Activity::ToolStarted(edits),
-        Activity::ToolEnded(edited),
-        Activity::ToolStarted(paints),
-        Activity::ToolEnded(unpainted),
+        AgentActivity::ToolStarted(edits),
+        AgentActivity::ToolEnded(edited),
+        AgentActivity::ToolStarted(paints),
+        AgentActivity::ToolEnded(unpainted),
     ];
     assert_eq!(events, expected.map(AgentEvent::Activity));
 }

@@ -9,7 +9,7 @@ use crate::coding::{
     activity::{StepStatus, ToolEnd, ToolKind, ToolLocation, ToolStart},
     diff::unified,
     rules::ToolSubject,
-    usage::{Usage, sum},
+    usage::{RunUsage, sum},
 };
 
 /// Error code of an agent that requires a login.
@@ -489,16 +489,16 @@ impl PromptResult {
 }
 
 /// The tokens of a prompt in the common shape.
-pub(super) fn tokens(figures: &Map<String, Value>) -> Usage {
+pub(super) fn tokens(figures: &Map<String, Value>) -> RunUsage {
     let figure = |names: [&str; 2]| names.iter().find_map(|name| figures.get(*name)?.as_u64());
-    let mut usage = Usage {
+    let mut usage = RunUsage {
         input_tokens: figure(["inputTokens", "input_tokens"]),
         output_tokens: figure(["outputTokens", "output_tokens"]),
         cache_read_tokens: figure(["cachedReadTokens", "cached_read_tokens"]),
         cache_write_tokens: figure(["cachedWriteTokens", "cached_write_tokens"]),
         reasoning_tokens: figure(["thoughtTokens", "thought_tokens"]),
         total_tokens: figure(["totalTokens", "total_tokens"]),
-        ..Usage::default()
+        ..RunUsage::default()
     };
     // Agents differ in whether the input contains the cached tokens, and the output those of reasoning. The
     // total shows it.

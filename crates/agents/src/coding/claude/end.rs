@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::coding::{
-    activity::Activity,
+    activity::AgentActivity,
     dialect::{AgentEvent, CodingResult},
-    usage::{Usage, sum},
+    usage::{RunUsage, sum},
 };
 
 /// Origin of the result of a turn after a background task.
@@ -159,7 +159,7 @@ impl WorkState {
         self.outcome = Some(outcome.after(self.outcome.take().unwrap_or_default()));
         if !self.running.is_empty() {
             let tasks = self.running.values().cloned().collect();
-            return Some(AgentEvent::Activity(Activity::Background(tasks)));
+            return Some(AgentEvent::Activity(AgentActivity::Background(tasks)));
         }
         // A turn for a task that ended meanwhile may be due; the next state shows it.
         if self.has_states { None } else { self.end() }
@@ -206,21 +206,21 @@ impl ClaudeResult {
     }
 
     /// The failure, with the usage until then.
-    fn into_error(mut self, earlier: &Usage) -> AgentEvent {
+    fn into_error(mut self, earlier: &RunUsage) -> AgentEvent {
         let usage = self.usage(earlier).with_total();
         let message = self.result.filter(|text| !text.is_empty());
         AgentEvent::Error { message: message.unwrap_or_else(|| self.errors.join("; ")), usage }
     }
 
     /// The usage of this turn and the earlier ones.
-    fn usage(&mut self, earlier: &Usage) -> Usage {
+    fn usage(&mut self, earlier: &RunUsage) -> RunUsage {
         let tokens = std::mem::take(&mut self.usage);
         let since = self.model_usage_since_last_result.take();
         let cost = since.as_ref().map(|models| {
             models.values().filter_map(|model| model.get("costUSD")?.as_f64()).sum::<f64>()
         });
         let input = sum(tokens.input_tokens, tokens.cache_read_input_tokens);
-        let usage = Usage {
+        let usage = RunUsage {
             duration_ms: self.duration_ms,
             turns: self.num_turns,
             cost_usd: cost,
@@ -229,10 +229,10 @@ impl ClaudeResult {
             cache_read_tokens: tokens.cache_read_input_tokens,
             cache_write_tokens: tokens.cache_creation_input_tokens,
             raw: since.unwrap_or_default(),
-            ..Usage::default()
+            ..RunUsage::default()
         };
         let usage = usage.plus(earlier);
         // Without a cost of the turn, the total is that of the run.
-        Usage { cost_usd: cost.map_or(self.total_cost_usd, |_| usage.cost_usd), ..usage }
+        RunUsage { cost_usd: cost.map_or(self.total_cost_usd, |_| usage.cost_usd), ..usage }
     }
 }

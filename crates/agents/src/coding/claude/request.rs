@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::tools;
 use crate::coding::{
     activity::ToolKind,
-    dialect::{Approval, ApprovalChoice, ApprovalKind, Decision},
+    dialect::{Approval, ApprovalAnswer, ApprovalChoice, ApprovalKind},
     rules::ToolSubject,
 };
 
@@ -131,8 +131,8 @@ impl PermissionRequest {
     }
 
     /// Takes the caller's answer. Returns the answer for Claude Code once nothing is left to ask.
-    pub(super) fn answer(&mut self, decision: &Decision) -> Option<ControlResult> {
-        let Decision { choice, words } = decision;
+    pub(super) fn answer(&mut self, decision: &ApprovalAnswer) -> Option<ControlResult> {
+        let ApprovalAnswer { choice, words } = decision;
         if !choice.grants {
             let message = match words {
                 Some(words) => format!("The user denied this: {words}"),

@@ -51,7 +51,7 @@ fn texts(events: &[AgentEvent]) -> String {
 }
 
 /// The activities.
-fn activities(events: &[AgentEvent]) -> Vec<&Activity> {
+fn activities(events: &[AgentEvent]) -> Vec<&AgentActivity> {
     let activities = events.iter().filter_map(|event| match event {
         AgentEvent::Activity(activity) => Some(activity),
         AgentEvent::Init { .. }
@@ -114,7 +114,7 @@ fn lines_become_events_once_each() {
     );
     assert_eq!(texts(&events), "Let me look.\n\nHello there, you.");
     let command = "touch made.txt && echo done it";
-    let started = Activity::ToolStarted(ToolStart {
+    let started = AgentActivity::ToolStarted(ToolStart {
         id: "toolu_1".to_owned(),
         name: "Bash".to_owned(),
         kind: ToolKind::Execute,
@@ -122,7 +122,7 @@ fn lines_become_events_once_each() {
         input: Some(json!({ "command": command, "description": "Run it" })),
         ..ToolStart::default()
     });
-    let ended = Activity::ToolEnded(ToolEnd {
+    let ended = AgentActivity::ToolEnded(ToolEnd {
         id: "toolu_1".to_owned(),
         output: "done it".to_owned(),
         ..ToolEnd::default()
@@ -217,7 +217,7 @@ fn silence_ends_the_work_if_no_turn_follows_a_background_task() {
         }
         claude.handle_line(line, &mut out).unwrap();
     }
-    let background = Activity::Background(vec!["bg".to_owned()]);
+    let background = AgentActivity::Background(vec!["bg".to_owned()]);
     assert_eq!(out.events.last(), Some(&AgentEvent::Activity(background)));
     claude.finish_idle(&mut out);
     assert_eq!(result(&out.events).summary.as_deref(), Some("First result: launched."));
@@ -233,7 +233,7 @@ fn silence_ends_the_work_if_no_turn_follows_a_background_task() {
 fn each_retry_of_the_model_is_an_event_with_its_cause() {
     let (events, _) = play(CodingRequest::default(), RETRY, 0);
     let retry = |attempt, delay_ms| {
-        Activity::Retry(ModelRetry {
+        AgentActivity::Retry(ModelRetry {
             attempt,
             most: Some(10),
             status: None,
@@ -244,7 +244,7 @@ fn each_retry_of_the_model_is_an_event_with_its_cause() {
     assert_eq!(activities(&events), [&retry(1, 583), &retry(2, 1198)]);
 
     let (events, _) = play(CodingRequest::default(), ACTIVITY, 0);
-    let overloaded = Activity::Retry(ModelRetry {
+    let overloaded = AgentActivity::Retry(ModelRetry {
         attempt: 1,
         most: Some(10),
         status: Some(529),
@@ -258,10 +258,10 @@ fn each_retry_of_the_model_is_an_event_with_its_cause() {
 fn thoughts_changes_of_files_failures_and_plans_are_activities() {
     let (events, _) = play(CodingRequest::default(), ACTIVITY, 0);
     let activities = activities(&events);
-    assert_eq!(activities[0], &Activity::Thinking("let me think".to_owned()));
+    assert_eq!(activities[0], &AgentActivity::Thinking("let me think".to_owned()));
     let path = "/repo/a.txt";
     let edits = |id: &str, name: &str, input: Value| {
-        Activity::ToolStarted(ToolStart {
+        AgentActivity::ToolStarted(ToolStart {
             id: id.to_owned(),
             name: name.to_owned(),
             kind: ToolKind::Edit,
@@ -274,14 +274,14 @@ fn thoughts_changes_of_files_failures_and_plans_are_activities() {
     let write = json!({ "file_path": path, "content": "one\ntwo\n" });
     assert_eq!(activities[1], &edits("toolu_1_2", "Write", write));
     let ends = activities.iter().filter_map(|activity| match activity {
-        Activity::ToolEnded(end) => Some((&*end.id, end.is_error, end.diff.as_deref())),
-        Activity::ToolStarted(_)
-        | Activity::Plan(_)
-        | Activity::Thinking(_)
-        | Activity::Retry(_)
-        | Activity::Background(_)
-        | Activity::SessionLost
-        | Activity::Steered => None,
+        AgentActivity::ToolEnded(end) => Some((&*end.id, end.is_error, end.diff.as_deref())),
+        AgentActivity::ToolStarted(_)
+        | AgentActivity::Plan(_)
+        | AgentActivity::Thinking(_)
+        | AgentActivity::Retry(_)
+        | AgentActivity::Background(_)
+        | AgentActivity::SessionLost
+        | AgentActivity::Steered => None,
     });
     let made = "--- /dev/null\n+++ /repo/a.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n";
     let changed = "--- /repo/a.txt\n+++ /repo/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n";
@@ -295,14 +295,14 @@ fn thoughts_changes_of_files_failures_and_plans_are_activities() {
     assert_eq!(ends.collect::<Vec<_>>(), expected);
     let step = |text: &str, status| PlanStep { text: text.to_owned(), status };
     let steps = vec![step("read", StepStatus::Completed), step("write", StepStatus::InProgress)];
-    assert!(activities.contains(&&Activity::Plan(steps)), "{activities:?}");
+    assert!(activities.contains(&&AgentActivity::Plan(steps)), "{activities:?}");
 }
 
 #[test]
 fn a_tool_call_of_a_subagent_names_its_parent() {
     let lines = r#"{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"inner"},{"type":"thinking","thinking":"inner"},{"type":"tool_use","id":"toolu_2","name":"Read","input":{}}]},"parent_tool_use_id":"toolu_1"}"#;
     let (events, _) = play(CodingRequest::default(), lines, 0);
-    let [AgentEvent::Activity(Activity::ToolStarted(start))] = events.as_slice() else {
+    let [AgentEvent::Activity(AgentActivity::ToolStarted(start))] = events.as_slice() else {
         panic!("text and thoughts of a subagent are not told: {events:?}")
     };
     assert_eq!(start.parent.as_deref(), Some("toolu_1"));

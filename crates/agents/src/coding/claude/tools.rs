@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::coding::{
-    activity::{Activity, PlanStep, StepStatus, ToolKind, ToolLocation, ToolStart},
+    activity::{AgentActivity, PlanStep, StepStatus, ToolKind, ToolLocation, ToolStart},
     dialect::{AgentEvent, DialectOutput},
 };
 
@@ -58,7 +58,7 @@ pub(super) fn start(
     let path =
         ["file_path", "notebook_path"].iter().find_map(|member| input.get(*member)?.as_str());
     let locations = path.map(|path| ToolLocation { path: path.to_owned(), line: None });
-    out.event(AgentEvent::Activity(Activity::ToolStarted(ToolStart {
+    out.event(AgentEvent::Activity(AgentActivity::ToolStarted(ToolStart {
         id,
         parent,
         kind: ToolKind::of_name(&name),
@@ -69,7 +69,7 @@ pub(super) fn start(
     })));
     if let Some(TodoList { todos }) = plan {
         let step = |todo: TodoEntry| PlanStep { text: todo.content, status: todo.status };
-        out.event(AgentEvent::Activity(Activity::Plan(todos.into_iter().map(step).collect())));
+        out.event(AgentEvent::Activity(AgentActivity::Plan(todos.into_iter().map(step).collect())));
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
-use super::DECLINE;
-use crate::coding::dialect::{Approval, ApprovalChoice, ApprovalKind, Decision};
+use super::wire::DECLINE;
+use crate::coding::dialect::{Approval, ApprovalAnswer, ApprovalChoice, ApprovalKind};
 
 /// The choice of a caller who does not answer a question.
 const NO_ANSWER: &str = "no-answer";
@@ -165,7 +165,7 @@ impl Form {
     }
 
     /// Takes the answer to the current question.
-    pub(super) fn answer(&mut self, decision: &Decision) -> FormState {
+    pub(super) fn answer(&mut self, decision: &ApprovalAnswer) -> FormState {
         let Some(field) = self.fields.front() else { return self.over() };
         if !decision.choice.grants {
             // An MCP server cannot use a form without a field that it requires.
@@ -225,7 +225,7 @@ impl FormField {
     }
 
     /// The value of an answer; `None` if the field does not take it.
-    fn read(&self, decision: &Decision) -> Option<Value> {
+    fn read(&self, decision: &ApprovalAnswer) -> Option<Value> {
         let words = decision.words.as_deref().unwrap_or(&decision.choice.label).trim();
         let option = |label: &str| {
             let found = self.options.iter().find(|(known, _)| known.eq_ignore_ascii_case(label));

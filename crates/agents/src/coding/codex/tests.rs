@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::Codex;
 use crate::coding::{
-    activity::{Activity, ModelRetry, PlanStep, StepStatus, ToolEnd, ToolKind, ToolStart},
+    activity::{AgentActivity, ModelRetry, PlanStep, StepStatus, ToolEnd, ToolKind, ToolStart},
     dialect::{
-        AgentEvent, Approval, ApprovalChoice, ApprovalKind, CliDialect, CodingRequest, Decision,
-        DialectOutput,
+        AgentEvent, Approval, ApprovalAnswer, ApprovalChoice, ApprovalKind, CliDialect,
+        CodingRequest, DialectOutput,
     },
 };
 
@@ -73,7 +73,7 @@ fn work_becomes_events_in_order() {
         panic!("it is not done: {out:?}");
     };
     let command = "/bin/bash -lc 'echo found'";
-    let started = Activity::ToolStarted(ToolStart {
+    let started = AgentActivity::ToolStarted(ToolStart {
         id: "c1".to_owned(),
         name: "shell".to_owned(),
         kind: ToolKind::Execute,
@@ -81,7 +81,7 @@ fn work_becomes_events_in_order() {
         input: Some(json!({ "command": command })),
         ..ToolStart::default()
     });
-    let ended = Activity::ToolEnded(ToolEnd {
+    let ended = AgentActivity::ToolEnded(ToolEnd {
         id: "c1".to_owned(),
         output: "found\n".to_owned(),
         ..ToolEnd::default()
@@ -291,7 +291,7 @@ fn unreadable_notifications_are_ignored_except_the_end_of_the_turn() {
 #[test]
 fn each_retry_of_the_model_is_an_event_with_its_cause() {
     let out = play(ask(), RETRY, "accept");
-    let retry = |retry| AgentEvent::Activity(Activity::Retry(retry));
+    let retry = |retry| AgentEvent::Activity(AgentActivity::Retry(retry));
     let lost = |attempt| ModelRetry {
         attempt,
         error: Some("Connection failed: error sending request".to_owned()),
@@ -420,7 +420,8 @@ fn plans_and_thoughts_are_activities() {
         step("write", StepStatus::InProgress),
         step("test", StepStatus::Pending),
     ];
-    let expected = [Activity::Plan(steps), Activity::Thinking("First.\n\nThen.".to_owned())];
+    let expected =
+        [AgentActivity::Plan(steps), AgentActivity::Thinking("First.\n\nThen.".to_owned())];
     assert_eq!(events, expected.map(AgentEvent::Activity));
 }
 
@@ -443,8 +444,8 @@ fn changes_of_files_have_a_unified_diff() {
         ("item/completed", json!({ "item": item })),
     ]);
     let [
-        AgentEvent::Activity(Activity::ToolStarted(start)),
-        AgentEvent::Activity(Activity::ToolEnded(end)),
+        AgentEvent::Activity(AgentActivity::ToolStarted(start)),
+        AgentEvent::Activity(AgentActivity::ToolEnded(end)),
     ] = events.as_slice()
     else {
         panic!("{events:?}")
@@ -486,10 +487,10 @@ fn tool_calls_of_a_subagent_name_the_call_that_started_it() {
     ]);
     let shown = events.iter().map(|event| {
         let AgentEvent::Activity(activity) = event else { panic!("{event:?}") };
-        if let Activity::ToolStarted(start) = activity {
+        if let AgentActivity::ToolStarted(start) = activity {
             return (&*start.id, &*start.name, start.parent.as_deref());
         }
-        let Activity::ToolEnded(end) = activity else { panic!("{event:?}") };
+        let AgentActivity::ToolEnded(end) = activity else { panic!("{event:?}") };
         (&*end.id, &*end.output, None)
     });
     let expected = [
@@ -514,11 +515,11 @@ fn answered(method: &str, params: &Value, answers: &[&str]) -> (Vec<Approval>, V
         let Some(AgentEvent::Approval(approval)) = out.events.pop() else { panic!("{out:?}") };
         let chosen = approval.choices.iter().find(|choice| choice.label == *answer).cloned();
         let decision = chosen.map_or_else(
-            || Decision {
+            || ApprovalAnswer {
                 choice: ApprovalChoice { grants: true, ..ApprovalChoice::default() },
                 words: Some((*answer).to_owned()),
             },
-            Decision::from,
+            ApprovalAnswer::from,
         );
         codex.answer(&approval, &decision, &mut out);
         asked.push(approval);

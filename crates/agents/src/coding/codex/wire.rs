@@ -12,7 +12,7 @@ use crate::{
     coding::{
         activity::{ModelRetry, StepStatus},
         dialect::Image,
-        usage::Usage,
+        usage::RunUsage,
     },
     failure::Failure,
 };
@@ -24,6 +24,9 @@ const UNWANTED: [&str; 4] = [
     "item/fileChange/outputDelta",
     "turn/diff/updated",
 ];
+
+/// Name of a denial, in the protocols of Codex and MCP.
+pub(super) const DECLINE: &str = "decline";
 
 /// The calls to Codex. At most one of each waits for its answer, so its number is its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -403,11 +406,11 @@ impl CodexUsage {
     }
 
     /// The usage in the common shape.
-    pub(super) fn usage(&self, duration_ms: Option<u64>) -> Usage {
+    pub(super) fn usage(&self, duration_ms: Option<u64>) -> RunUsage {
         if self.total_tokens == 0 && self.input_tokens == 0 {
-            return Usage { duration_ms, ..Usage::default() };
+            return RunUsage { duration_ms, ..RunUsage::default() };
         }
-        let usage = Usage {
+        let usage = RunUsage {
             duration_ms,
             input_tokens: Some(self.input_tokens),
             output_tokens: Some(self.output_tokens),
@@ -415,7 +418,7 @@ impl CodexUsage {
             cache_write_tokens: Some(self.cache_write_input_tokens),
             reasoning_tokens: Some(self.reasoning_output_tokens),
             total_tokens: Some(self.total_tokens).filter(|total| *total > 0),
-            ..Usage::default()
+            ..RunUsage::default()
         };
         usage.with_total()
     }
