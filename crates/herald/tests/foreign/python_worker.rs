@@ -287,7 +287,8 @@ async fn agents_are_discovered_and_reached_by_their_role() {
 
     // The example prints nothing: the list is checked here, and the task has been made.
     let body = ROUTING.replace('\n', "\n    ");
-    let checks = "assert any(one['role'] == 'code-reviewer' and ':' in one['name'] for one in agents)";
+    let checks =
+        "assert any(one['role'] == 'code-reviewer' and ':' in one['name'] for one in agents)";
     let program = format!(
         "import asyncio\nfrom agent_worker import discover_agents, send_to_agent\n\nasync def main():\n    \
          {body}\n    {checks}\n\nasyncio.run(main())\n"

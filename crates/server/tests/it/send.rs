@@ -501,11 +501,13 @@ async fn an_agent_that_cannot_be_reached_is_reported_and_leaves_its_failed_task(
     let id = failed(&answer).await;
     let old = hub.call(Call::old_rpc("tasks/get", &json!({ "id": id }))).await.result();
     assert_eq!(old["status"]["state"], "failed");
-    let first = json!({ "message": { "role": "user", "parts": [{ "type": "text", "text": "absent" }] } });
+    let first =
+        json!({ "message": { "role": "user", "parts": [{ "type": "text", "text": "absent" }] } });
     let answer = hub.call(Call::old_rpc("tasks/send", &first).at("/a2a")).await;
     assert_eq!(answer.error(), (-32011, "AGENT_UNAVAILABLE".into()));
     let id = failed(&answer).await;
-    let first = hub.call(Call::old_rpc("tasks/get", &json!({ "id": id })).at("/rpc")).await.result();
+    let first =
+        hub.call(Call::old_rpc("tasks/get", &json!({ "id": id })).at("/rpc")).await.result();
     assert_eq!(first["status"]["state"], "failed");
 
     // A stream shows the failed status.
