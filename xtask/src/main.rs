@@ -6,6 +6,7 @@ mod changelog;
 mod check;
 mod prepare;
 mod progress;
+mod promises;
 mod requirements;
 mod test;
 

@@ -1,4 +1,5 @@
-//! `cargo xtask requirements`: protocol requirements with and without a test that names them.
+//! `cargo xtask requirements`: protocol requirements with and without a test that names them, and the number of promises
+//! with a test.
 //!
 //! A test names what it proves in a line `// proves: SEND-001, GET-002` right above it. The list of
 //! requirements is a tab-separated file whose first column is the id and whose second and third are
@@ -13,7 +14,7 @@ use std::{
 
 use anyhow::Context;
 
-use crate::root;
+use crate::{promises, root};
 
 const MARK: &str = "// proves: ";
 
@@ -46,8 +47,41 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         let text = columns.nth(1).unwrap_or("");
         writeln!(out, "  {id:<10} {versions:<12} {bindings:<18} {text}")?;
     }
+    write_promises(&mut out)?;
     let unknown: Vec<_> = proved.keys().filter(|id| !known.contains_key(id.as_str())).collect();
     anyhow::ensure!(unknown.is_empty(), "tests name requirements that do not exist: {unknown:?}");
+    Ok(())
+}
+
+/// Writes how many promises of docs/compatibility.md have a test, and how many of those tests were seen to fail.
+fn write_promises(out: &mut impl Write) -> anyhow::Result<()> {
+    let read = |file: &str| {
+        let path = root().join(file);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let (page, table) = (read("docs/compatibility.md")?, read("docs/promises.tsv")?);
+    let promises = promises::promises(&page).map_err(anyhow::Error::msg)?;
+    let seen = promises::seen_faults(&table).map_err(anyhow::Error::msg)?;
+    let faults: BTreeSet<_> = seen.iter().map(|fault| fault.fault).collect();
+    let tests: BTreeSet<_> = seen.iter().map(|fault| fault.test).collect();
+    let seen: BTreeSet<_> = seen.iter().map(|fault| fault.promise).collect();
+    let kept: Vec<_> = promises.iter().filter(|promise| !promise.tests.is_empty()).collect();
+    let excused = promises.iter().filter(|promise| promise.is_excused && promise.tests.is_empty());
+    let unseen: Vec<_> =
+        kept.iter().map(|promise| &*promise.id).filter(|id| !seen.contains(id)).collect();
+    writeln!(
+        out,
+        "promises ({}): {} kept with a test, {} of them seen to fail ({} faults, {} tests); {} excused",
+        promises.len(),
+        kept.len(),
+        kept.len() - unseen.len(),
+        faults.len(),
+        tests.len(),
+        excused.count(),
+    )?;
+    if !unseen.is_empty() {
+        writeln!(out, "  not seen to fail: {}", unseen.join(" "))?;
+    }
     Ok(())
 }
 

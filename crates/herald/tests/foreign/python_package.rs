@@ -18,8 +18,9 @@ from a2a.json_rpc.spec import Artifact, Message, Role, TextPart
 from a2a.json_rpc.spec import TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent
 from a2a.server.tasks.task_handler import TaskHandler
 
-def status(task, state, **more):
-    return TaskStatusUpdateEvent(id=task, status=TaskStatus(state=state), **more)
+def status(task, state, said=None, **more):
+    message = Message(role=Role.agent, parts=[TextPart(text=said)]) if said else None
+    return TaskStatusUpdateEvent(id=task, status=TaskStatus(state=state, message=message), **more)
 
 class Shouter(TaskHandler):
     """Shouts."""
@@ -30,7 +31,7 @@ class Shouter(TaskHandler):
 
     async def process_task(self, task_id, message, session_id=None):
         print("this goes to the log")
-        yield status(task_id, TaskState.working, final=False)
+        yield status(task_id, TaskState.working, f"{task_id} in {session_id}", final=False)
         text = message.parts[0].text
         if text == "fail":
             raise RuntimeError("the inside of it")
@@ -79,6 +80,9 @@ async fn handlers_of_a_package_and_of_entry_points_are_agents() {
         let done = send("loud").await;
         assert_eq!((state(&done).as_str(), printed(&done).as_str()), ("completed", "LOUD"));
         assert_eq!(done["artifacts"][0]["name"], "answer");
+        let (named, session) = (id(&done), done["contextId"].as_str().unwrap());
+        let said = done["history"].as_array().unwrap().last().unwrap();
+        assert_eq!(said["parts"][0]["text"], format!("{named} in {session}"), "{done}");
         let text = "agent loud-one failed (RuntimeError)";
         assert_eq!(failure(&send("fail").await), (text, "AGENT_FAILED"));
         let log = herald.log();

@@ -1,6 +1,6 @@
 //! Tests of `a2a-server`: the binary under its other name and flags.
 
-use std::{os::unix::fs::symlink, path::PathBuf};
+use std::{net::TcpListener, os::unix::fs::symlink, path::PathBuf};
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -54,6 +54,10 @@ async fn it_serves_the_echo_handler_with_every_flag_it_has() {
         assert_eq!(text, "Echo: good morning", "{task}");
         assert_eq!(herald.log().contains("DEBUG"), flags.contains(&"debug"));
     }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let given = port.to_string();
+    let options = Options::a2a_server(PROGRAM).no_port().arguments(["--port", &given]);
+    assert_eq!(Herald::start(options).await.address.port(), port);
 }
 
 #[tokio::test]
@@ -118,7 +122,7 @@ async fn exactly_the_listed_handlers_can_be_chosen() {
 #[tokio::test]
 async fn without_flags_it_listens_on_port_8000() {
     // Whoever has the port: it cannot be bound again, and the error names it.
-    let _taken = std::net::TcpListener::bind("127.0.0.1:8000");
+    let _taken = TcpListener::bind("127.0.0.1:8000");
     let refused = Options::a2a_server(PROGRAM).no_port().refused().await;
     assert!(refused.stderr.contains("cannot listen on 127.0.0.1:8000"), "{refused:?}");
 }

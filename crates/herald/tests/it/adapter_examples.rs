@@ -413,6 +413,28 @@ async fn a_prompt_on_its_output_is_a_question_and_the_answer_is_its_input() {
 }
 
 #[tokio::test]
+async fn a_stream_goes_on_with_working_after_the_answer() {
+    let bench = Bench::start(&[("AGENT_FORCE", "false")]).await;
+    let ask = STREAM.replace("Refactor the auth module to use JWT", "ask");
+    let mut stream = bench.herald.client().await.open(&pasted(&ask)).await.unwrap();
+    let mut states = Vec::new();
+    while let Some(event) = stream.next().await.unwrap() {
+        let frame = serde_json::from_str::<Value>(&event.data).unwrap()["result"].take();
+        let Some(state) = frame["status"]["state"].as_str() else { continue };
+        states.push(state.to_owned());
+        if state == "input-required" {
+            assert_eq!(frame["final"], false, "the stream stays open: {frame}");
+            let context = frame["contextId"].as_str().unwrap();
+            let done = bench.result(&RESUME.replace("<same contextId>", context)).await;
+            assert_eq!(done["status"]["state"], "completed");
+        }
+    }
+    let asked = states.iter().position(|state| state == "input-required").expect("a question");
+    assert!(states[asked..].contains(&"working".to_owned()), "{states:?}");
+    assert_eq!(states.last().map(String::as_str), Some("completed"), "{states:?}");
+}
+
+#[tokio::test]
 async fn with_force_a_prompt_is_answered_with_yes() {
     let bench = Bench::start(&[("AGENT_FORCE", "true")]).await;
     let done = bench.result(&SEND.replace("Add a health check endpoint", "use a terminal")).await;

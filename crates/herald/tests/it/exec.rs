@@ -90,7 +90,10 @@ async fn the_exit_code_decides_and_error_detail_limits_what_callers_see() {
         let task = told(&herald, "x").await;
         assert_eq!(failure(&task), (text, "AGENT_FAILED"));
         assert_eq!(printed(&task), "half\n", "what it had printed is there");
-        assert!(herald.log().contains("cannot open /srv/secret"), "the log has everything");
+        let log = herald.log();
+        let line = log.lines().find(|line| line.contains("the agent failed")).expect("a line");
+        let warned = line.contains("WARN") && line.contains("cannot open /srv/secret");
+        assert!(warned, "the log has everything, as a warning: {line}");
     }
     let herald = Herald::start(script("kill -9 $$", "")).await;
     let task = told(&herald, "x").await;

@@ -112,14 +112,17 @@ async fn the_answer_is_streamed_and_a_cancel_closes_the_connection() {
 
 #[tokio::test]
 async fn a_conversation_is_remembered_and_a_message_without_a_context_starts_anew() {
-    let mut answers: Vec<_> = ["A1", "A2", "A3", "A4"].map(text).into();
+    let mut answers: Vec<_> = ["A1", "E1", "E2", "A3", "A4"].map(text).into();
     answers.extend([Step::Status(400), text("A5"), text("A6")]);
     let model = Model::start(answers).await;
     let mut herald = Herald::start(asks(&model, "system = \"Be brief\"\nmemory = 2")).await;
     let system = ("system", "Be brief");
     told_in(&herald, "chat", "Q1").await;
-    told(&herald, "Elsewhere").await;
-    assert_eq!(conversation(&model), pairs(&[system, ("user", "Elsewhere")]));
+    // Neither the conversation nor each other is remembered.
+    for alone in ["Elsewhere", "Anew"] {
+        told(&herald, alone).await;
+        assert_eq!(conversation(&model), pairs(&[system, ("user", alone)]));
+    }
     told_in(&herald, "chat", "Q2").await;
     let first = [system, ("user", "Q1"), ("assistant", "A1"), ("user", "Q2")];
     assert_eq!(conversation(&model), pairs(&first));
