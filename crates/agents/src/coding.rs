@@ -253,21 +253,12 @@ impl Coding {
         match outcome {
             // The caller gets the result before the process has exited; the next turn has to wait.
             Ok(CodingOutcome::Done(result)) => {
-                let completed = Box::pin(self.complete(turn, before, worktree.as_ref(), result));
+                let completed = Box::pin(self.complete(turn, before, worktree.as_ref(), *result));
                 tokio::join!(completed, conversation.finish(grace)).0?;
                 Box::pin(self.leave_worktree(turn, worktree)).await;
                 Ok(true)
             }
-            Ok(CodingOutcome::Exited) => match conversation.result_so_far() {
-                Some(result) => {
-                    let completed =
-                        Box::pin(self.complete(turn, before, worktree.as_ref(), result));
-                    tokio::join!(completed, conversation.finish(grace)).0?;
-                    Box::pin(self.leave_worktree(turn, worktree)).await;
-                    Ok(true)
-                }
-                None => Err(Ended::Failed(conversation.exit_failure(grace).await)),
-            },
+            Ok(CodingOutcome::Exited) => Err(Ended::Failed(conversation.exit_failure(grace).await)),
             Ok(CodingOutcome::SessionLost) => {
                 conversation.end().await;
                 Ok(false)

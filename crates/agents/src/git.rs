@@ -166,8 +166,8 @@ impl Git {
         processes: &Processes,
     ) -> Result<Self, GitError> {
         let mut environment = BTreeMap::new();
-        for (name, value) in fixed.iter().copied() {
-            environment.insert(name.to_owned(), value.to_owned());
+        for (name, value) in fixed {
+            environment.insert((*name).to_owned(), (*value).to_owned());
         }
         for (name, path) in variables {
             let text = path

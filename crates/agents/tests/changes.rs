@@ -9,7 +9,7 @@ use std::{
     os::unix::fs::{PermissionsExt, symlink},
     path::Path,
     process::Command,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use herald_agents::{
@@ -288,9 +288,9 @@ async fn a_large_file_is_compared_by_size_and_time() {
     write(root, "grows.bin", [0; 100]);
     write(root, "new.bin", [0; 100]);
     fs::remove_file(root.join("gone.bin")).unwrap();
-    let later = SystemTime::now() + Duration::from_secs(5);
     let touched = fs::File::options().write(true).open(root.join("touched.bin")).unwrap();
-    touched.set_modified(later).unwrap();
+    let modified = touched.metadata().unwrap().modified().unwrap();
+    touched.set_modified(modified + Duration::from_secs(5)).unwrap();
     let changes = before.changes().await.unwrap().unwrap();
     let paths: Vec<_> =
         changes.files.iter().map(|file| (file.path.as_str(), file.status)).collect();

@@ -421,7 +421,7 @@ impl Acp {
         match update {
             SessionUpdate::AgentMessageChunk { content: AcpContent::Text { text } } => {
                 if !text.is_empty() {
-                    self.emit_text(text, out);
+                    self.emit_text(&text, out);
                 }
             }
             SessionUpdate::AgentThoughtChunk { content: AcpContent::Text { text } } => {
@@ -454,9 +454,9 @@ impl Acp {
     }
 
     /// Emits text. Text after a tool call begins a paragraph.
-    fn emit_text(&mut self, text: String, out: &mut DialectOutput) {
+    fn emit_text(&mut self, text: &str, out: &mut DialectOutput) {
         self.report_thought(out);
-        self.last_text += &text;
+        self.last_text += text;
         let gap = if std::mem::take(&mut self.is_gap_due) { PARAGRAPH } else { "" };
         self.has_text = true;
         out.event(AgentEvent::Text(format!("{gap}{text}")));

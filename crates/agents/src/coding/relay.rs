@@ -3,7 +3,8 @@
 use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use herald_engine::{Stop, Turn};
-use herald_protocol::{Artifact, ArtifactId, Content, Message, Part, TaskState};
+use herald_protocol::{Artifact, ArtifactId, Content, Json, Message, Part, TaskState};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
 
@@ -71,7 +72,7 @@ pub(super) struct RelayPolicy<'a> {
 /// Outcome of one attempt at a message.
 pub(super) enum CodingOutcome {
     /// The agent has done its work.
-    Done(CodingResult),
+    Done(Box<CodingResult>),
     /// The agent exited in the middle of its work.
     Exited,
     /// The agent's session does not exist any more.
@@ -95,9 +96,9 @@ pub(super) struct EventRelay<'a> {
     settled: Option<Message>,
 }
 
-/// What the relay waits for.
+/// The next thing to relay.
 enum Next {
-    Event(Result<Option<AgentEvent>, Failure>),
+    Event(Box<Result<Option<AgentEvent>, Failure>>),
     /// The caller sent a message while the agent works.
     Message,
 }
@@ -135,25 +136,31 @@ impl<'a> EventRelay<'a> {
             let turn = self.turn;
             let next = async {
                 tokio::select! {
-                    event = conversation.next() => Next::Event(event),
+                    event = conversation.next() => Next::Event(event.into()),
                     () = turn.messaged(), if conversation.can_steer() => Next::Message,
                 }
             };
             let Some(next) = self.answer.next_or_flush(next).await? else { continue };
             let event = match next {
-                Next::Event(Ok(Some(event))) => event,
-                Next::Event(Ok(None)) => {
-                    self.answer.flush().await?;
-                    return Ok(CodingOutcome::Exited);
-                }
-                Next::Event(Err(failure)) => {
-                    self.answer.flush().await?;
-                    return Err(failure.into());
-                }
+                Next::Event(event) => *event,
                 Next::Message => {
                     self.answer.flush().await?;
                     self.steer(conversation).await?;
                     continue;
+                }
+            };
+            let event = match event {
+                Ok(Some(event)) => event,
+                Ok(None) => {
+                    self.answer.flush().await?;
+                    // It may have answered before it ended in the middle of background work.
+                    let result = conversation.result_so_far();
+                    let done = result.map(|result| CodingOutcome::Done(result.into()));
+                    return Ok(done.unwrap_or(CodingOutcome::Exited));
+                }
+                Err(failure) => {
+                    self.answer.flush().await?;
+                    return Err(failure.into());
                 }
             };
             if let Some(outcome) = self.write(event, conversation).await? {
@@ -190,7 +197,7 @@ impl<'a> EventRelay<'a> {
                     return Ok(Some(CodingOutcome::Unanswered));
                 }
             }
-            AgentEvent::Done(result) => return Ok(Some(CodingOutcome::Done(result))),
+            AgentEvent::Done(result) => return Ok(Some(CodingOutcome::Done(result.into()))),
             AgentEvent::Error { message, usage } => {
                 self.report_usage(&usage).await?;
                 let failure = Failure { message: Some(message), ..Failure::new("failed") };
@@ -290,7 +297,7 @@ impl<'a> EventRelay<'a> {
             return Ok(());
         }
         let result = CodingResult { usage: usage.clone(), ..CodingResult::default() };
-        self.turn.artifact(artifact(RESULT, Content::Data(result.data().into()))).await
+        self.turn.artifact(artifact(RESULT, result.content())).await
     }
 
     /// Passes a message of the caller to the agent in the middle of its work, unless it is an answer to a
@@ -388,26 +395,31 @@ impl<'a> EventRelay<'a> {
     }
 }
 
+/// The members of the artifact `result`.
+#[derive(Serialize)]
+struct ResultData<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a Value>,
+    #[serde(skip_serializing_if = "RunUsage::is_empty")]
+    stats: &'a RunUsage,
+}
+
 impl CodingResult {
     /// Completes the task.
     pub(super) async fn complete(self, turn: &Turn) -> Result<(), Stop> {
-        let data = self.data();
-        if data.is_empty() {
+        if self == Self::default() {
             return turn.report(TaskState::Completed, Vec::new()).await;
         }
-        turn.complete_with(artifact(RESULT, Content::Data(data.into()))).await
+        turn.complete_with(artifact(RESULT, self.content())).await
     }
 
-    /// The members of the artifact `result`.
-    fn data(&self) -> Map<String, Value> {
-        let mut data = Map::new();
-        data.extend(self.summary.clone().map(|summary| ("summary".to_owned(), summary.into())));
-        data.extend(self.output.clone().map(|output| ("output".to_owned(), output)));
-        if !self.usage.is_empty() {
-            let usage = serde_json::to_value(&self.usage).expect("figures can be written");
-            data.insert("stats".to_owned(), usage);
-        }
-        data
+    /// The content of the artifact `result`.
+    fn content(&self) -> Content {
+        let Self { summary, output, usage: stats } = self;
+        let data = ResultData { summary: summary.as_deref(), output: output.as_ref(), stats };
+        Content::Data(Json::new(&data).expect("its members are plain data"))
     }
 }
 

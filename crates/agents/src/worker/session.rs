@@ -273,7 +273,7 @@ mod tests {
     use herald_engine::{Stop, rules::Command, turn::Sink as _};
     use herald_protocol::TaskState;
     use reqwest::{Client, header::HeaderMap};
-    use serde_json::{Value, json};
+    use serde_json::Value;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpListener,
@@ -412,8 +412,8 @@ mod tests {
         sink.write(working()).await.unwrap();
         let bodies = served.await.unwrap();
         let numbers: Vec<_> = bodies.iter().map(|body| (&body["number"], &body["after"])).collect();
-        let expected =
-            [(1, 2), (2, 3), (2, 3)].map(|(number, after)| (json!(number), json!(after)));
+        let expected = [(1, 2), (2, 3), (2, 3)]
+            .map(|(number, after)| (Value::from(number), Value::from(after)));
         assert_eq!(numbers, expected.iter().map(|(one, other)| (one, other)).collect::<Vec<_>>());
     }
 

@@ -1,6 +1,6 @@
 //! `herald worktree`: the work trees of coding agents' conversations.
 
-use std::{path::PathBuf, time::SystemTime};
+use std::path::PathBuf;
 
 use herald_agents::{
     git::{FoundWorktree, GitError, WorktreeState},
@@ -63,7 +63,7 @@ async fn find(
 async fn clean(args: &WorktreeClean, processes: &Processes) -> Result<Vec<WorktreeView>, CliError> {
     let mut views = Vec::new();
     for worktree in find(&args.place, processes).await? {
-        let idle = worktree.used.and_then(|used| SystemTime::now().duration_since(used).ok());
+        let idle = worktree.used.and_then(|used| used.elapsed().ok());
         let is_old = args.unused.is_none_or(|least| idle.is_some_and(|idle| idle >= least));
         let is_safe = match worktree.state {
             WorktreeState::Merged => true,

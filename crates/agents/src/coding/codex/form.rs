@@ -103,7 +103,7 @@ struct FieldSchema {
     one_of: Vec<TitledValue>,
     any_of: Vec<TitledValue>,
     /// Schema of the members of a list.
-    items: Option<Box<FieldSchema>>,
+    items: Option<Box<Self>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -138,7 +138,7 @@ impl Form {
         let FormSchema { properties, required } = schema;
         let fields = properties.into_iter().map(|(name, schema)| {
             let is_required = required.contains(&name);
-            FormField::new(message, name, FieldSchema::deserialize(schema).ok()?, is_required)
+            FormField::new(message, name, &FieldSchema::deserialize(schema).ok()?, is_required)
         });
         Self::new(FormKind::Elicitation, fields.collect::<Option<_>>()?, detail)
     }
@@ -196,7 +196,7 @@ impl Form {
 }
 
 impl FormField {
-    fn new(message: &str, name: String, schema: FieldSchema, is_required: bool) -> Option<Self> {
+    fn new(message: &str, name: String, schema: &FieldSchema, is_required: bool) -> Option<Self> {
         let value = match schema.r#type.as_str() {
             "string" => FieldValue::Text,
             "number" => FieldValue::Number,

@@ -111,7 +111,7 @@ pub(crate) enum KindSection {
     Worker(WorkerSection),
     Echo,
     Conformance(ConformanceSection),
-    Coding(Preset, ProgramSection, CodingSection),
+    Coding(Preset, ProgramSection, Box<CodingSection>),
 }
 
 /// The program of an agent.
@@ -564,8 +564,8 @@ impl KindSection {
             AgentKind::Echo => Self::Echo,
             AgentKind::Conformance => Self::Conformance(part(span, keys)?),
             AgentKind::Coding(preset) => {
-                let (program, own) = program_and_own(span, keys)?;
-                Self::Coding(preset, program, own)
+                let (program, own): (_, CodingSection) = program_and_own(span, keys)?;
+                Self::Coding(preset, program, own.into())
             }
         })
     }

@@ -102,7 +102,7 @@ pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
         ..CodingSection::default()
     };
     let mut section =
-        AgentSection::new(preset.name(), KindSection::Coding(preset, program, coding));
+        AgentSection::new(preset.name(), KindSection::Coding(preset, program, coding.into()));
     section.common.timeout = milliseconds("AGENT_TIMEOUT_MS")?;
     section.common.idle_timeout = milliseconds("AGENT_IDLE_EXIT_MS")?;
     // The card of coding-agent-a2a declares that it has none.
