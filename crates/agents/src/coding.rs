@@ -23,7 +23,7 @@ mod rules;
 mod usage;
 mod worktree;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Turn, agent::Extension};
@@ -221,10 +221,10 @@ impl Coding {
             profile: self.profile_name.clone(),
             settings: self.settings.clone(),
             // With `force` the agent asks for nothing, so that rules could deny nothing.
-            force: self.force && self.rules.deny.is_empty() && self.rules.ask.is_empty(),
+            force: self.force && !self.rules.restricts(),
             agent: self.name.clone(),
             task: turn.task_id().clone(),
-            directory,
+            directory: directory.clone(),
         };
         let dialect = self.preset.dialect(ask);
         let processes = &self.processes;
@@ -238,7 +238,7 @@ impl Coding {
             self.max_output,
         );
         let mut conversation = opened.await.map_err(unstarted)?;
-        let mut relay = EventRelay::new(self.relay_policy(), turn, &self.grants(turn));
+        let mut relay = EventRelay::new(self.relay_policy(directory), turn, &self.grants(turn));
         let outcome = tokio::select! {
             outcome = async {
                 if is_lost {
@@ -254,7 +254,13 @@ impl Coding {
             // The caller gets the result before the process has exited; the next turn has to wait.
             Ok(CodingOutcome::Done(result)) => {
                 let completed = Box::pin(self.complete(turn, before, worktree.as_ref(), *result));
-                tokio::join!(completed, conversation.finish(grace)).0?;
+                // A program that is still at work would change files while they are compared or merged.
+                if self.background == BackgroundPolicy::End || worktree.is_some() {
+                    conversation.finish(grace).await;
+                    completed.await?;
+                } else {
+                    tokio::join!(completed, conversation.finish(grace)).0?;
+                }
                 Box::pin(self.leave_worktree(turn, worktree)).await;
                 Ok(true)
             }
@@ -317,8 +323,9 @@ impl Coding {
         self.remembered(turn, "sessionId")
     }
 
-    fn relay_policy(&self) -> RelayPolicy<'_> {
+    fn relay_policy(&self, directory: PathBuf) -> RelayPolicy<'_> {
         RelayPolicy {
+            directory,
             adapter: self.preset.name(),
             rules: &self.rules,
             force: self.force,

@@ -114,6 +114,17 @@ impl Repository {
         Some(Self { root, git_dir, common_dir })
     }
 
+    /// The work tree of this repository at a path. The agent can edit the `.git` of its work tree, so that only
+    /// one that leads back to this repository is accepted: another would bring its own configuration.
+    pub(crate) fn worktree_at(&self, path: &Path) -> Result<Self, GitError> {
+        let found = Self::around(path).filter(|found| {
+            found.root == path
+                && found.common_dir == self.common_dir
+                && found.git_dir.starts_with(self.common_dir.join("worktrees"))
+        });
+        found.ok_or_else(|| GitError::new("the work tree of this conversation is gone or damaged"))
+    }
+
     /// True if the names of its objects are SHA-256.
     fn is_sha256(&self) -> bool {
         let config = fs::read_to_string(self.common_dir.join("config")).unwrap_or_default();

@@ -62,9 +62,14 @@ impl Approval {
         self.parts("That answer was for an earlier question. The question is now:\n")
     }
 
+    /// The beginning of the prompt, on one line.
+    pub(super) fn prompt_line(&self) -> String {
+        one_line(&truncate(&self.prompt, MAX_PROMPT))
+    }
+
     fn parts(&self, before: &str) -> Vec<Part> {
         let prompt = truncate(&self.prompt, MAX_PROMPT);
-        let line = one_line(&prompt);
+        let line = self.prompt_line();
         let mut text = match self.kind {
             ApprovalKind::Permission => format!("{before}Approve: {line}?"),
             ApprovalKind::Question | ApprovalKind::MultipleChoice => format!("{before}{line}"),
@@ -251,6 +256,10 @@ pub(super) fn is_answer_to(question: &Message, message: &Message) -> bool {
     let text = message.text();
     let word = text.trim().trim_end_matches(['.', '!']);
     let offered = offered(question).unwrap_or_default();
+    // Each choice has an id and a label.
+    if word.parse::<usize>().is_ok_and(|position| (1..=offered.len() / 2).contains(&position)) {
+        return true;
+    }
     let mut known =
         offered.iter().map(String::as_str).chain([YES, NO].into_iter().flatten().copied());
     known.any(|known| known.eq_ignore_ascii_case(word))
@@ -433,6 +442,8 @@ mod tests {
             (&["deny"][..], false),
             (&["allow", "deny"][..], true),
             (&["allow", "Always allow"][..], true),
+            (&["allow", "2"][..], true),
+            (&["allow", "9"][..], false),
             (&["allow", "and now run the tests"][..], false),
         ] {
             let history = history(texts);

@@ -261,7 +261,7 @@ impl CliDialect for Claude {
                 request_id: id,
                 request: ControlRequest::CanUseTool(permission),
             } => {
-                let request = PermissionRequest::new(id, permission);
+                let request = PermissionRequest::new(id, permission, &self.request.directory);
                 if self.request.force {
                     ToClaude::ControlResponse { response: request.granted() }.send(out);
                 } else {

@@ -18,10 +18,10 @@ use self::{
     form::{Form, FormSchema, FormState, UserInput},
     item::CodexItem,
     wire::{
-        ApprovalDecision, CodexCall, CodexDelta, CodexUsage, CommandApproval, DECLINE, Elicitation,
-        ElicitationAction, ErrorNotice, FileApproval, FromCodex, GrantedPermissions, ItemNotice,
-        PermissionsApproval, PlanNotice, ThreadParams, ThreadReply, TurnNotice, TurnReply,
-        UsageNotice,
+        ACCEPT, ApprovalDecision, CodexCall, CodexDelta, CodexUsage, CommandApproval, DECLINE,
+        Elicitation, ElicitationAction, ErrorNotice, FileApproval, FromCodex, GrantedPermissions,
+        ItemNotice, PermissionsApproval, PlanNotice, ThreadParams, ThreadReply, TurnNotice,
+        TurnReply, UsageNotice,
     },
 };
 use super::{
@@ -42,7 +42,6 @@ const PARAGRAPH: &str = "\n\n";
 const COMPLETED: &str = "turn/completed";
 
 /// Names of choices in the protocols of Codex and MCP.
-const ACCEPT: &str = "accept";
 const ACCEPT_FOR_SESSION: &str = "acceptForSession";
 
 /// The call that starts a subagent.

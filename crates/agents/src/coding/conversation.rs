@@ -6,7 +6,7 @@ use herald_protocol::lines::BoundedLine;
 use tokio::{
     io::AsyncWriteExt,
     process::{ChildStderr, ChildStdin, ChildStdout},
-    time::{Interval, MissedTickBehavior, interval, sleep, timeout},
+    time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
 };
 
 use super::{
@@ -52,6 +52,8 @@ pub(super) struct CliConversation {
     output_left: u64,
     prompts: PromptWatch,
     prompt_check: Interval,
+    /// The time since which the agent seems to be done.
+    idle_since: Option<Instant>,
     /// The input files, which are removed with this.
     inputs: Vec<PreparedInput>,
 }
@@ -85,6 +87,7 @@ impl CliConversation {
             output_left: max_output,
             prompts: PromptWatch::default(),
             prompt_check,
+            idle_since: None,
             inputs: vec![input],
         };
         conversation.take(out);
@@ -97,6 +100,7 @@ impl CliConversation {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
+            let idle_until = self.idle_until();
             tokio::select! {
                 line = self.lines.next() => match line {
                     Some(line) => self.handle_line(&line)?,
@@ -111,7 +115,8 @@ impl CliConversation {
                         self.events.push_back(AgentEvent::Approval(Approval::of_prompt(&prompt)));
                     }
                 }
-                () = sleep(IDLE_TIMEOUT), if self.dialect.is_idle() => {
+                () = sleep_until(idle_until.unwrap_or_else(Instant::now)), if idle_until.is_some() => {
+                    self.idle_since = None;
                     let mut out = DialectOutput::default();
                     self.dialect.finish_idle(&mut out);
                     self.take(out);
@@ -119,6 +124,15 @@ impl CliConversation {
             }
             self.close_if_requested();
         }
+    }
+
+    /// The time at which an agent that seems to be done counts as done; each of its lines defers it.
+    fn idle_until(&mut self) -> Option<Instant> {
+        if !self.dialect.is_idle() {
+            self.idle_since = None;
+            return None;
+        }
+        Some(*self.idle_since.get_or_insert_with(Instant::now) + IDLE_TIMEOUT)
     }
 
     /// Passes the caller's choice to the agent.
@@ -241,6 +255,7 @@ impl CliConversation {
 
     fn handle_line(&mut self, line: &BoundedLine) -> Result<(), Failure> {
         self.prompts.note(line);
+        self.idle_since = None;
         let line = match line {
             BoundedLine::Whole(line) => line,
             BoundedLine::Truncated(_) => {

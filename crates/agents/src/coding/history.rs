@@ -16,11 +16,15 @@ pub(super) fn with_earlier(earlier: &[Arc<Task>], task: &Task, text: &str) -> St
     let asked = task.history.iter().flatten().filter(|message| is_user(message)).count();
     lines.extend(self::lines(task, asked.saturating_sub(1)));
     let mut left = MAX_HISTORY;
-    let kept = lines.iter().rev().take_while(|line| {
-        left = left.saturating_sub(line.len());
-        left > 0
-    });
-    let mut kept: Vec<&str> = kept.map(String::as_str).collect();
+    let mut kept = Vec::new();
+    for line in lines.iter().rev() {
+        let end = line.floor_char_boundary(left.min(line.len()));
+        kept.push(&line[..end]);
+        left -= end;
+        if left == 0 || end < line.len() {
+            break;
+        }
+    }
     kept.reverse();
     if kept.is_empty() {
         return text.to_owned();

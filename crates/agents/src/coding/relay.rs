@@ -1,6 +1,6 @@
 //! Relay of a coding agent's events to its task: the answer, the activity, the questions and the result.
 
-use std::{collections::VecDeque, io, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io, path::PathBuf, sync::Arc, time::Duration};
 
 use herald_engine::{Stop, Turn};
 use herald_protocol::{Artifact, ArtifactId, Content, Json, Message, Part, TaskState};
@@ -26,8 +26,7 @@ use crate::{
 pub(super) const GRANTS: &str = "grants";
 
 /// Status of a task that got an answer to a question that had been answered.
-pub(super) const LATE_ANSWER: &str =
-    "The question has been answered before; this answer was not used.";
+pub(super) const LATE_ANSWER: &str = "The question is no longer open; this answer was not used.";
 
 /// The artifact with the text of the answer.
 pub(super) const ANSWER: &str = "assistant-response";
@@ -65,6 +64,8 @@ pub(super) struct RelayPolicy<'a> {
     pub(super) background: BackgroundPolicy,
     pub(super) start_timeout: Option<Duration>,
     pub(super) approval_timeout: Duration,
+    /// The working directory.
+    pub(super) directory: PathBuf,
     /// The processes whose prefix the files of messages have.
     pub(super) processes: &'a Processes,
 }
@@ -320,20 +321,25 @@ impl<'a> EventRelay<'a> {
     async fn decide(&self, approval: &Approval) -> Result<Option<ApprovalAnswer>, Ended> {
         let rules = [self.policy.rules, &self.grants];
         let subject = approval.tool.as_ref();
-        let verdict = rules.iter().find_map(|rules| rules.decide(subject?));
+        let verdict = rules.iter().find_map(|rules| rules.decide(subject?, &self.policy.directory));
         let grant = || approval.choices.iter().find(|choice| choice.grants).cloned();
         Ok(match verdict {
             Some(RuleVerdict::Deny(rule)) => {
-                self.turn
-                    .progress(format!("Denied by the rule {rule}: {}", approval.prompt))
-                    .await?;
+                let prompt = approval.prompt_line();
+                self.turn.progress(format!("Denied by the rule {rule}: {prompt}")).await?;
                 let words = Some("A rule of the server denies this.".to_owned());
                 approval.denial().map(|choice| ApprovalAnswer { choice: choice.clone(), words })
             }
             Some(RuleVerdict::Allow) => grant().map(ApprovalAnswer::from),
             Some(RuleVerdict::Ask) => None,
-            // A question of the agent has no answer that everybody would give.
-            None if self.policy.force && approval.kind == ApprovalKind::Permission => {
+            // A question of the agent has no answer that everybody would give, and a request without a tool may be
+            // for one that a rule is about.
+            None if self.policy.force
+                && approval.kind == ApprovalKind::Permission
+                && (subject.is_some()
+                    || approval.is_prompt()
+                    || !self.policy.rules.restricts()) =>
+            {
                 grant().map(ApprovalAnswer::from)
             }
             None => None,

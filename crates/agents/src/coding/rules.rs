@@ -4,9 +4,17 @@
 //! `WebFetch(https://docs.rs/*)`. Names of tools differ between programs, so that a rule also matches every
 //! tool of the kind that it names.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    path::{Component, Path, PathBuf},
+    str::FromStr,
+};
 
 use super::activity::ToolKind;
+
+/// Names that stand for all tools of their kind. A rule with another name is for that tool alone: whoever
+/// allows `WebSearch` does not allow `WebFetch`.
+const KINDS: [&str; 7] = ["Bash", "Edit", "Read", "Search", "WebFetch", "Delete", "Agent"];
 
 /// Characters that let a command line run more than one command, or write elsewhere.
 const COMPOUND: [char; 9] = [';', '&', '|', '`', '$', '>', '<', '\n', '('];
@@ -56,16 +64,64 @@ pub(crate) enum RuleVerdict<'a> {
     Deny(&'a PermissionRule),
 }
 
+impl ToolSubject {
+    /// The same call with its paths in one spelling: without `.` and `..`, and relative to `base` where they are
+    /// below it. Links are not followed.
+    fn with_plain_paths(&self, directory: &Path, base: Option<&Path>) -> Self {
+        let plain = |path: &str| {
+            if path.contains("://") {
+                return path.to_owned();
+            }
+            let mut found = PathBuf::new();
+            for part in directory.join(path).components() {
+                match part {
+                    Component::CurDir => {}
+                    Component::ParentDir => drop(found.pop()),
+                    Component::Prefix(_) | Component::RootDir | Component::Normal(_) => {
+                        found.push(part);
+                    }
+                }
+            }
+            let below = base.and_then(|base| found.strip_prefix(base).ok());
+            let shown = below.unwrap_or(&found);
+            shown.to_string_lossy().into_owned()
+        };
+        let subject = match self.kind {
+            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
+                self.subject.trim().split('\n').map(plain).collect::<Vec<_>>().join("\n")
+            }
+            ToolKind::Search
+            | ToolKind::Execute
+            | ToolKind::Think
+            | ToolKind::Fetch
+            | ToolKind::Agent
+            | ToolKind::Other => self.subject.clone(),
+        };
+        Self { subject, ..self.clone() }
+    }
+}
+
 impl PermissionRules {
+    /// True if some calls are denied or asked about.
+    pub(crate) fn restricts(&self) -> bool {
+        !self.deny.is_empty() || !self.ask.is_empty()
+    }
+
     /// The verdict; `None` if no rule matches.
-    pub(crate) fn decide(&self, call: &ToolSubject) -> Option<RuleVerdict<'_>> {
-        if let Some(rule) = self.deny.iter().find(|rule| rule.matches_part(call)) {
+    pub(crate) fn decide(&self, call: &ToolSubject, directory: &Path) -> Option<RuleVerdict<'_>> {
+        let forms = [
+            call.with_plain_paths(directory, None),
+            call.with_plain_paths(directory, Some(directory)),
+        ];
+        let is_part = |rule: &PermissionRule| forms.iter().any(|call| rule.matches_part(call));
+        if let Some(rule) = self.deny.iter().find(|rule| is_part(rule)) {
             return Some(RuleVerdict::Deny(rule));
         }
-        if self.ask.iter().any(|rule| rule.matches_part(call)) {
+        if self.ask.iter().any(is_part) {
             return Some(RuleVerdict::Ask);
         }
-        self.allow.iter().any(|rule| rule.matches(call)).then_some(RuleVerdict::Allow)
+        let is_whole = |rule: &PermissionRule| forms.iter().any(|call| rule.matches(call));
+        self.allow.iter().any(is_whole).then_some(RuleVerdict::Allow)
     }
 }
 
@@ -140,12 +196,14 @@ impl FromStr for PermissionRule {
             Some((tool, rest)) => (tool, Some(rest.strip_suffix(')').ok_or_else(invalid)?)),
         };
         let is_name = |char: char| char.is_alphanumeric() || "_-.:/".contains(char);
-        if tool.is_empty() || !tool.chars().all(is_name) || pattern == Some("") {
+        // A pattern of Claude Code for addresses, which would match nothing here.
+        let is_domain = pattern.is_some_and(|pattern| pattern.starts_with("domain:"));
+        if tool.is_empty() || !tool.chars().all(is_name) || pattern == Some("") || is_domain {
             return Err(invalid());
         }
         // `Bash(npm run:*)` is Claude Code's older form of `Bash(npm run *)`.
         let pattern = pattern.map(|pattern| match pattern.strip_suffix(":*") {
-            Some(command) => vec![command.to_owned(), String::new()],
+            Some(command) => vec![format!("{command} "), String::new()],
             // Claude Code writes absolute paths with two slashes.
             None => {
                 let pattern =
@@ -153,7 +211,9 @@ impl FromStr for PermissionRule {
                 pattern.split('*').map(str::to_owned).collect()
             }
         });
-        Ok(Self { tool: tool.to_owned(), kind: ToolKind::of_name(tool), pattern })
+        let is_kind = KINDS.iter().any(|known| known.eq_ignore_ascii_case(tool));
+        let kind = if is_kind { ToolKind::of_name(tool) } else { ToolKind::Other };
+        Ok(Self { tool: tool.to_owned(), kind, pattern })
     }
 }
 
@@ -182,6 +242,9 @@ impl std::error::Error for InvalidRule {}
 mod tests {
     use super::*;
 
+    /// The working directory.
+    const REPO: &str = "/repo";
+
     fn call(name: &str, subject: &str) -> ToolSubject {
         let (name, kind) = (name.to_owned(), ToolKind::of_name(name));
         ToolSubject { name, kind, subject: subject.to_owned() }
@@ -195,10 +258,27 @@ mod tests {
     fn a_rule_matches_the_tool_of_its_kind_in_every_program() {
         let rules = PermissionRules { allow: rules(&["Edit"]), ..PermissionRules::default() };
         for tool in ["Edit", "Write", "apply_patch"] {
-            assert_eq!(rules.decide(&call(tool, "a.rs")), Some(RuleVerdict::Allow), "{tool}");
+            assert_eq!(
+                rules.decide(&call(tool, "a.rs"), Path::new(REPO)),
+                Some(RuleVerdict::Allow),
+                "{tool}"
+            );
         }
-        assert_eq!(rules.decide(&call("Bash", "ls")), None);
-        assert_eq!(rules.decide(&call("mcp__mail__send", "x")), None);
+        assert_eq!(rules.decide(&call("Bash", "ls"), Path::new(REPO)), None);
+        assert_eq!(rules.decide(&call("mcp__mail__send", "x"), Path::new(REPO)), None);
+    }
+
+    #[test]
+    fn a_rule_with_another_name_is_for_that_tool_alone() {
+        let allow = rules(&["WebSearch", "BashOutput", "LS"]);
+        let rules = PermissionRules { allow, ..PermissionRules::default() };
+        assert_eq!(
+            rules.decide(&call("WebSearch", "x"), Path::new(REPO)),
+            Some(RuleVerdict::Allow)
+        );
+        for tool in ["WebFetch", "Bash", "Read"] {
+            assert_eq!(rules.decide(&call(tool, "x"), Path::new(REPO)), None, "{tool}");
+        }
     }
 
     #[test]
@@ -214,6 +294,7 @@ mod tests {
             ("make test", true),
             ("make test2", false),
             ("git log --oneline", true),
+            ("git logx", false),
             ("npm run build; rm -r .", false),
             ("npm run build && rm -r .", false),
             ("npm run build | sh", false),
@@ -223,7 +304,7 @@ mod tests {
             ("npm run build\nrm -r .", false),
             ("npm run build & rm -r .", false),
         ] {
-            let verdict = rules.decide(&call("shell", command));
+            let verdict = rules.decide(&call("shell", command), Path::new(REPO));
             assert_eq!(verdict == Some(RuleVerdict::Allow), is_allowed, "{command}");
         }
     }
@@ -233,35 +314,70 @@ mod tests {
         let (allow, deny) = (rules(&["Bash"]), rules(&["Bash(rm *)", "WebFetch"]));
         let rules = PermissionRules { allow, deny, ..PermissionRules::default() };
         for command in ["rm -r .", "ls; rm -r .", "ls && rm x", "echo $(rm x)", "ls\nrm x"] {
-            let verdict = rules.decide(&call("Bash", command));
+            let verdict = rules.decide(&call("Bash", command), Path::new(REPO));
             assert!(matches!(verdict, Some(RuleVerdict::Deny(_))), "{command}");
         }
-        assert_eq!(rules.decide(&call("Bash", "ls rm")), Some(RuleVerdict::Allow));
-        assert!(matches!(rules.decide(&call("web_search", "x")), Some(RuleVerdict::Deny(_))));
+        assert_eq!(rules.decide(&call("Bash", "ls rm"), Path::new(REPO)), Some(RuleVerdict::Allow));
+        assert!(matches!(
+            rules.decide(&call("web_search", "x"), Path::new(REPO)),
+            Some(RuleVerdict::Deny(_))
+        ));
     }
 
     #[test]
     fn a_pattern_of_a_path_covers_no_way_out_of_it() {
         let rules =
             PermissionRules { allow: rules(&["Read(//etc/**)"]), ..PermissionRules::default() };
-        assert_eq!(rules.decide(&call("Read", "/etc/hostname")), Some(RuleVerdict::Allow));
-        assert_eq!(rules.decide(&call("Read", "/etc/../root/.ssh/id")), None);
-        assert_eq!(rules.decide(&call("Read", "/root/x")), None);
+        assert_eq!(
+            rules.decide(&call("Read", "/etc/hostname"), Path::new(REPO)),
+            Some(RuleVerdict::Allow)
+        );
+        assert_eq!(rules.decide(&call("Read", "/etc/../root/.ssh/id"), Path::new(REPO)), None);
+        assert_eq!(rules.decide(&call("Read", "/root/x"), Path::new(REPO)), None);
     }
 
     #[test]
     fn a_call_for_several_files_is_allowed_if_all_are_and_denied_if_one_is() {
         let (allow, deny) = (rules(&["Edit(src/*)"]), rules(&["Edit(*.lock)"]));
         let rules = PermissionRules { allow, deny, ..PermissionRules::default() };
-        let decide = |files: &str| rules.decide(&call("apply_patch", files));
+        let decide = |files: &str| rules.decide(&call("apply_patch", files), Path::new(REPO));
         assert_eq!(decide("src/a\nsrc/b"), Some(RuleVerdict::Allow));
         assert_eq!(decide("src/a\n/etc/passwd"), None);
         assert!(matches!(decide("a.lock\nsrc/b"), Some(RuleVerdict::Deny(_))));
     }
 
     #[test]
+    fn every_spelling_of_a_path_is_the_same_path() {
+        let (allow, deny) =
+            (rules(&["Edit(/repo/*)"]), rules(&["Edit(src/secret/*)", "Read(/etc/*)"]));
+        let rules = PermissionRules { allow, deny, ..PermissionRules::default() };
+        for (tool, path, is_denied) in [
+            ("Write", "/repo/src/secret/a", true),
+            ("Write", "/repo/./src/secret/a", true),
+            ("Write", "src/x/../secret/a", true),
+            ("Read", "/tmp/../etc/passwd", true),
+            ("Write", "/repo/src/open/a", false),
+            ("Write", "src/open/a", false),
+        ] {
+            let verdict = rules.decide(&call(tool, path), Path::new(REPO));
+            assert_eq!(matches!(verdict, Some(RuleVerdict::Deny(_))), is_denied, "{path}");
+            assert_eq!(verdict == Some(RuleVerdict::Allow), !is_denied, "{path}");
+        }
+        assert_eq!(rules.decide(&call("Write", "/repo/../root/a"), Path::new(REPO)), None);
+    }
+
+    #[test]
     fn a_text_without_a_tool_is_not_a_rule() {
-        for text in ["", "Bash(", "Bash()", "(x)", "Bash(x", "two words", "Bash(x)y"] {
+        for text in [
+            "",
+            "Bash(",
+            "Bash()",
+            "(x)",
+            "Bash(x",
+            "two words",
+            "Bash(x)y",
+            "WebFetch(domain:a.b)",
+        ] {
             assert!(text.parse::<PermissionRule>().is_err(), "{text:?}");
         }
         for text in ["Bash", "Bash(npm run *)", "mcp__mail__send", "Read(src/*.rs)"] {

@@ -208,8 +208,7 @@ impl Worktrees {
         lock.read_to_string(&mut known)?;
         // The record is written last: without one the work tree may be incomplete.
         let known: Option<WorktreeRecord> = serde_json::from_str(&known).ok();
-        let is_whole =
-            known.is_some() && Repository::around(&path).is_some_and(|it| it.root == path);
+        let is_whole = known.is_some() && self.repository.worktree_at(&path).is_ok();
         if !is_whole {
             self.create(&path, &record).await?;
         }
@@ -238,12 +237,12 @@ impl Worktrees {
             .ok_or_else(|| GitError::because("a path is not UTF-8", path.display()))?;
         let branch = &record.branch;
         let start = record.base.as_deref().unwrap_or("HEAD");
-        // A work tree that was removed by hand may have left its branch.
+        // `-f -f`: a creation that was interrupted leaves a locked entry. A work tree that was removed by hand may have left its branch.
         let has_branch = has_branch(&git, branch).await?;
         let create = if has_branch {
-            vec!["worktree", "add", "--quiet", path, branch]
+            vec!["worktree", "add", "--quiet", "-f", "-f", path, branch]
         } else {
-            vec!["worktree", "add", "--quiet", "--no-track", "-b", branch, path, start]
+            vec!["worktree", "add", "--quiet", "-f", "-f", "--no-track", "-b", branch, path, start]
         };
         run(&git, &create).await.map(drop)
     }
@@ -281,8 +280,7 @@ impl Worktrees {
 
     async fn merge(&self, worktree: &Worktree, task: &str) -> Result<Merge, GitError> {
         let _changing = self.changing.lock().await;
-        let inner = Repository::around(&worktree.path)
-            .ok_or_else(|| GitError::new("the work tree of this conversation is gone"))?;
+        let inner = self.repository.worktree_at(&worktree.path)?;
         let git = Git::with_own_config(&inner, &self.processes)?;
         if !is_clean(&git).await? {
             run(&git, &["add", "-A"]).await?;
@@ -349,7 +347,9 @@ impl Worktrees {
             git.line(&["commit-tree", tree, "-p", &old, "-p", head, "-m", &message]).await?
         };
         let at = git.line(&["for-each-ref", "--format=%(worktreepath)", &name]).await?;
-        match Repository::around(Path::new(&at)).filter(|_| !at.is_empty()) {
+        // A work tree that was deleted would be found in the directory above it.
+        let checkout = Repository::around(Path::new(&at));
+        match checkout.filter(|found| !at.is_empty() && found.root == Path::new(&at)) {
             // Changes the files as well, and refuses if that would overwrite other changes.
             Some(checkout) => {
                 let git = Git::with_own_config(&checkout, &self.processes)?;
@@ -399,7 +399,11 @@ impl FoundWorktree {
     /// Removes the work tree and its branch. Returns false if a turn uses it.
     pub async fn remove(self, processes: &Processes) -> Result<bool, GitError> {
         let Some(lock) = lock(&self.path.with_extension(RECORD))? else { return Ok(false) };
-        let Self { path, record, .. } = self;
+        let Self { path, record, state, .. } = self;
+        // A turn may have changed it since it was found.
+        if locked_state(&path, &record, processes).await != state {
+            return Ok(false);
+        }
         let worktree = Worktree { directory: path.clone(), path, record, lock };
         remove(worktree, processes).await.map(|()| true)
     }
@@ -412,20 +416,25 @@ async fn state(
     processes: &Processes,
 ) -> WorktreeState {
     let Ok(Some(_lock)) = lock(file) else { return WorktreeState::InUse };
+    locked_state(path, record, processes).await
+}
+
+/// The state of a work tree whose lock the caller holds.
+async fn locked_state(
+    path: &Path,
+    record: &WorktreeRecord,
+    processes: &Processes,
+) -> WorktreeState {
     let content = async {
-        let inner = Repository::around(path).filter(|found| found.root == path);
-        let inner = inner.ok_or_else(|| GitError::new("there is no work tree"))?;
-        let git = Git::with_own_config(&inner, processes)?;
+        let outer = Repository::around(&record.repository)
+            .ok_or_else(|| GitError::new("there is no repository"))?;
+        let git = Git::with_own_config(&outer.worktree_at(path)?, processes)?;
         if !is_clean(&git).await? {
             return Ok(WorktreeState::Uncommitted);
         }
         let base = match &record.base {
             Some(base) => base.clone(),
-            None => {
-                let outer = Repository::around(&record.repository)
-                    .ok_or_else(|| GitError::new("there is no repository"))?;
-                Git::with_own_config(&outer, processes)?.line(&["rev-parse", "HEAD"]).await?
-            }
+            None => Git::with_own_config(&outer, processes)?.line(&["rev-parse", "HEAD"]).await?,
         };
         let is_merged = is_ancestor(&git, "HEAD", &base).await?;
         // The agent may have left its branch.
@@ -486,7 +495,7 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, GitError> {
 
 /// True if nothing is to be committed.
 async fn is_clean(git: &Git) -> Result<bool, GitError> {
-    let changed = run(git, &["status", "--porcelain"]).await?;
+    let changed = run(git, &["status", "--porcelain", "--ignore-submodules=all"]).await?;
     Ok(changed.bytes.is_empty())
 }
 

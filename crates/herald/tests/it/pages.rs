@@ -74,24 +74,39 @@ async fn every_command_of_the_readme_and_the_stdio_page_works() {
     assert!(echoed >= 2, "{}", pasted.stdout);
 }
 
+/// The handlers that a server with this file would serve.
+async fn listed(home: &Path, entries: &str) -> String {
+    fs::write(home.join("herald.toml"), entries).unwrap();
+    // Any program will do, since none is run.
+    let program = "CLAUDE_CODE_PATH=/bin/true herald serve --list-handlers --no-discovery";
+    let pasted = paste(home, program).await;
+    assert!(pasted.status.success(), "{pasted:?}");
+    pasted.stdout
+}
+
 #[tokio::test]
-async fn every_entry_of_the_agents_page_is_valid() {
+async fn every_entry_of_the_agents_pages_is_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let entries = blocks("docs/agents.md", "toml").concat();
-    assert!(entries.matches("[[agents]]").count() >= 5, "{entries}");
     let home = tempfile::tempdir().unwrap();
     for directory in ["texts", "repo"] {
         fs::create_dir(home.path().join(directory)).unwrap();
     }
+    let commit = "cd repo && git init --quiet --initial-branch=main && git -c user.name=a \
+                  -c user.email=a@b commit --quiet --allow-empty --message=first";
+    assert!(paste(home.path(), commit).await.status.success());
     fs::copy(root.join("crates/agents/examples/handler.sh"), home.path().join("handler.sh"))
         .unwrap();
-    // Any program will do, since none is run.
-    fs::write(home.path().join("herald.toml"), entries).unwrap();
-    let program = "CLAUDE_CODE_PATH=/bin/true herald serve --list-handlers --no-discovery";
-    let pasted = paste(home.path(), program).await;
-    assert!(pasted.status.success(), "{pasted:?}");
-    for name in ["wc", "coder", "count", "poet", "researcher"] {
-        let row = pasted.stdout.lines().find(|line| line.starts_with(name));
-        assert!(row.is_some_and(|row| row.contains("configured")), "{name}: {}", pasted.stdout);
+    let is_listed = |name: &str, listed: &str| {
+        listed.lines().any(|line| line.starts_with(name) && line.contains("configured"))
+    };
+    let entries = blocks("docs/agents.md", "toml").concat();
+    let shown = listed(home.path(), &entries).await;
+    for name in ["wc", "count", "poet", "researcher"] {
+        assert!(is_listed(name, &shown), "{name}: {shown}");
+    }
+    let coding = blocks("docs/coding-agents.md", "toml");
+    assert!(coding.len() >= 3, "{coding:?}");
+    for entry in coding {
+        assert!(is_listed("coder", &listed(home.path(), &entry).await), "{entry}");
     }
 }

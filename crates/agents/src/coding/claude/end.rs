@@ -182,6 +182,10 @@ impl WorkState {
 
     /// The sum of the results so far.
     pub(super) fn result_so_far(&mut self) -> Option<CodingResult> {
+        // The model has not got a message that counts as delivered.
+        if self.has_replays && self.waiting > 0 {
+            return None;
+        }
         let mut result = self.outcome.take()?;
         result.usage = result.usage.with_total();
         Some(result)

@@ -1,6 +1,9 @@
 //! Permission requests and questions of Claude Code, and the answers to them.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -21,9 +24,6 @@ const ALLOW_EDITS: &str = "allow-edits";
 /// The permission mode in which edits need no permission.
 const ACCEPT_EDITS: &str = "acceptEdits";
 
-/// The rule that stands for that mode in the grants of a conversation.
-const EDIT_RULE: &str = "Edit";
-
 /// The choice of a caller who does not answer a question.
 const NO_ANSWER: &str = "no-answer";
 
@@ -37,6 +37,8 @@ pub(super) struct PermissionRequest {
     rules: Vec<Value>,
     /// True if it would not ask again about edits in another permission mode.
     offers_edits: bool,
+    /// The working directory.
+    directory: PathBuf,
     /// The questions without an answer, if the tool is [`QUESTION_TOOL`].
     questions: VecDeque<ClaudeQuestion>,
     /// The answers by question.
@@ -83,7 +85,7 @@ pub(super) enum PermissionDecision {
 }
 
 impl PermissionRequest {
-    pub(super) fn new(id: String, permission: ClaudePermission) -> Self {
+    pub(super) fn new(id: String, permission: ClaudePermission, directory: &Path) -> Self {
         let ClaudePermission { tool_name: tool, input, permission_suggestions } = permission;
         let questions = input.get("questions").filter(|_| tool == QUESTION_TOOL);
         let questions = questions.and_then(|list| VecDeque::deserialize(list).ok());
@@ -93,6 +95,7 @@ impl PermissionRequest {
             tool,
             input,
             offers_edits: permission_suggestions.iter().any(is_mode),
+            directory: directory.to_owned(),
             rules: permission_suggestions.into_iter().filter_map(limit_to_session).collect(),
             questions: questions.unwrap_or_default(),
             answers: Map::new(),
@@ -178,8 +181,9 @@ impl PermissionRequest {
             choices.push(ApprovalChoice { rules, ..ApprovalChoice::new(ALWAYS, label, true) });
         }
         if self.offers_edits {
-            let label = "Allow, and allow all edits in this conversation";
-            let rules = vec![EDIT_RULE.to_owned()];
+            let label =
+                "Allow, and do not ask again in this conversation for edits in its directory";
+            let rules = vec![format!("Edit({}/*)", self.directory.display())];
             choices.push(ApprovalChoice { rules, ..ApprovalChoice::new(ALLOW_EDITS, label, true) });
         }
         choices.push(ApprovalChoice::new("deny", "Deny", false));

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
-use super::wire::DECLINE;
+use super::wire::{ACCEPT, DECLINE};
 use crate::coding::dialect::{Approval, ApprovalAnswer, ApprovalChoice, ApprovalKind};
 
 /// The choice of a caller who does not answer a question.
@@ -184,7 +184,7 @@ impl Form {
     fn over(&mut self) -> FormState {
         let answers = std::mem::take(&mut self.answers);
         FormState::Over(match self.kind {
-            FormKind::Elicitation => action(super::ACCEPT, Some(answers.into())),
+            FormKind::Elicitation => action(ACCEPT, Some(answers.into())),
             FormKind::UserInput => {
                 let answers = answers.into_iter().map(|(name, answer)| {
                     (name, object([("answers", Value::Array(vec![answer]))]))

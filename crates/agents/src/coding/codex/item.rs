@@ -303,16 +303,21 @@ impl FileUpdate {
     }
 }
 
-/// The paths of changed files.
+/// The paths of changed files. A file that is moved has two.
 pub(super) fn paths(changes: &[Value]) -> Vec<&str> {
-    changes.iter().filter_map(|change| change["path"].as_str()).collect()
+    let both = changes.iter().flat_map(|change| [&change["path"], &change["kind"]["move_path"]]);
+    both.filter_map(Value::as_str).collect()
 }
 
 /// The command that a shell runs: `touch a` for `/bin/bash -lc 'touch a'`. Other commands stay as they are.
 pub(super) fn script(command: &str) -> String {
     let words = shell_words(command);
-    let is_shell =
-        |program: &str| matches!(program.rsplit('/').next(), Some("bash" | "sh" | "zsh"));
+    // A program of the agent may have the name of a shell.
+    let is_shell = |program: &str| {
+        let (directory, name) = program.rsplit_once('/').unwrap_or(("/bin", program));
+        matches!(directory, "/bin" | "/usr/bin" | "/usr/local/bin")
+            && matches!(name, "bash" | "sh" | "zsh")
+    };
     match words.as_slice() {
         [program, flag, script] if is_shell(program) && matches!(&**flag, "-lc" | "-c") => {
             script.clone()

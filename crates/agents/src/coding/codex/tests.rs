@@ -451,7 +451,11 @@ fn changes_of_files_have_a_unified_diff() {
         panic!("{events:?}")
     };
     let paths: Vec<_> = start.locations.iter().map(|location| &*location.path).collect();
-    assert_eq!(paths, ["/repo/new", "/repo/old", "/repo/here"]);
+    assert_eq!(
+        paths,
+        ["/repo/new", "/repo/old", "/repo/here", "/repo/there"],
+        "also the target of a move"
+    );
     assert!(end.is_error);
     let diff = "--- /dev/null\n+++ /repo/new\n@@ -0,0 +1,1 @@\n+one\n\
                 --- /repo/old\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-one\n\

@@ -25,7 +25,8 @@ const UNWANTED: [&str; 4] = [
     "turn/diff/updated",
 ];
 
-/// Name of a denial, in the protocols of Codex and MCP.
+/// Names of choices in the protocols of Codex and MCP.
+pub(super) const ACCEPT: &str = "accept";
 pub(super) const DECLINE: &str = "decline";
 
 /// The calls to Codex. At most one of each waits for its answer, so its number is its id.
