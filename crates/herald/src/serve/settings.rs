@@ -270,9 +270,10 @@ pub(crate) fn handlers(
     let source = config_path(args);
     let config = source.as_deref().map(FileConfig::read).transpose()?.unwrap_or_default();
     default_agent(&config.agents)?;
+    let processes = Processes::new(store(args, &config)?.records());
     let sections = sections(args, python, config.agents, source.as_deref())?;
     let profile = |(section, provenance)| {
-        let agent = agent(section, provenance, &Processes::new(None))?;
+        let agent = agent(section, provenance, &processes)?;
         Ok((agent.profile, agent.provenance))
     };
     sections.into_iter().map(profile).collect()
