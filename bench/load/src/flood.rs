@@ -62,9 +62,6 @@ struct Flooded {
     elapsed_s: f64,
 }
 
-/// Bytes of a connection's send buffer.
-const SEND_BUFFER: u32 = 4 << 10;
-
 /// One connection.
 struct Visit {
     open: Duration,
@@ -108,12 +105,8 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
 async fn visit(shape: Shape, address: SocketAddr) -> anyhow::Result<Visit> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((HOST, 0).into())?;
-    // Less than a block of an endless shape, so that a block is sent once the server's system has it.
-    socket.set_send_buffer_size(SEND_BUFFER)?;
     let stream: TcpStream = socket.connect(address).await?;
-    // A connection is open for the peer before the server's system has room for it; the handshake is then
-    // repeated for seconds, in which the server knows nothing of it.
-    let begun = Cell::new(Instant::now());
+    let begun = Instant::now();
     let (mut read, mut write) = stream.into_split();
     let closed = async {
         let mut buffer = [0; 4096];
@@ -122,7 +115,7 @@ async fn visit(shape: Shape, address: SocketAddr) -> anyhow::Result<Visit> {
     let resets = Cell::new(0);
     let sending = async {
         // An error is the end of the connection, which the other half sees too.
-        let _ = shape.send(&mut write, &resets, &begun).await;
+        let _ = shape.send(&mut write, &resets).await;
         std::future::pending::<()>().await;
     };
     let ended = timeout(PATIENCE, async {
@@ -132,7 +125,7 @@ async fn visit(shape: Shape, address: SocketAddr) -> anyhow::Result<Visit> {
         }
     });
     let closed = ended.await.is_ok();
-    Ok(Visit { open: begun.get().elapsed(), closed, resets: resets.get() })
+    Ok(Visit { open: begun.elapsed(), closed, resets: resets.get() })
 }
 
 impl Shape {
@@ -150,14 +143,8 @@ impl Shape {
         })
     }
 
-    /// Sends until the connection ends, or all that the shape has. `begun` is set once the server's system has
-    /// the first block of an endless shape.
-    async fn send(
-        self,
-        write: &mut OwnedWriteHalf,
-        resets: &Cell<u64>,
-        begun: &Cell<Instant>,
-    ) -> std::io::Result<()> {
+    /// Sends until the connection ends, or all that the shape has.
+    async fn send(self, write: &mut OwnedWriteHalf, resets: &Cell<u64>) -> std::io::Result<()> {
         let post = "POST /a2a/jsonrpc HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n\
                     Content-Type: application/json\r\n";
         match self {
@@ -175,18 +162,18 @@ impl Shape {
             }
             Self::Headers => {
                 write.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n").await?;
-                repeat(write, "X-Header: value\r\n".repeat(1000).as_bytes(), begun).await
+                repeat(write, "X-Header: value\r\n".repeat(1000).as_bytes()).await
             }
             Self::Bodies => {
                 write
                     .write_all(format!("{post}Transfer-Encoding: chunked\r\n\r\n").as_bytes())
                     .await?;
                 let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
-                repeat(write, chunk.as_bytes(), begun).await
+                repeat(write, chunk.as_bytes()).await
             }
             Self::Pings => {
                 write.write_all(PREFACE).await?;
-                repeat(write, &PING.repeat(1000), begun).await
+                repeat(write, &PING.repeat(1000)).await
             }
             Self::Resets => {
                 write.write_all(PREFACE).await?;
@@ -212,13 +199,7 @@ async fn drip(write: &mut OwnedWriteHalf) -> std::io::Result<()> {
     }
 }
 
-async fn repeat(
-    write: &mut OwnedWriteHalf,
-    bytes: &[u8],
-    begun: &Cell<Instant>,
-) -> std::io::Result<()> {
-    write.write_all(bytes).await?;
-    begun.set(Instant::now());
+async fn repeat(write: &mut OwnedWriteHalf, bytes: &[u8]) -> std::io::Result<()> {
     loop {
         write.write_all(bytes).await?;
     }
