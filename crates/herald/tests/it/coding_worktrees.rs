@@ -92,7 +92,7 @@ async fn four_conversations_at_once_have_four_clean_diffs() {
     assert!(all.iter().all(|one| one["state"] == "uncommitted"), "{all:?}");
     let kept = listed(&data, &["clean"]).await;
     assert!(kept.iter().all(|one| one["removed"] == false), "{kept:?}");
-    // What is merged goes, and the rest stays.
+    // Merged work trees are removed, and the others stay.
     let two = all.iter().find(|one| one["context"] == "c-two").unwrap();
     let path = Path::new(two["path"].as_str().unwrap());
     git(path, &["checkout", "-q", "--", "a.txt"]);

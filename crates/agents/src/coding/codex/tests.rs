@@ -473,11 +473,11 @@ fn tool_calls_of_a_subagent_name_the_call_that_started_it() {
     } });
     let activity = json!({ "item": {
         "type": "subAgentActivity", "id": "s2", "kind": "started", "agentThreadId": "id-8",
-        "agentPath": "/root/helper",
+        "agentPath": "/main/helper",
     } });
     let over = json!({ "item": {
         "type": "subAgentActivity", "id": "s3", "kind": "completed", "agentThreadId": "id-8",
-        "agentPath": "/root/helper",
+        "agentPath": "/main/helper",
     } });
     let view = |thread: &str| json!({ "threadId": thread, "item": { "type": "imageView", "id": "v", "path": "/a.png" } });
     let events = notified(&[
